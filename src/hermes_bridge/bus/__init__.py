@@ -1,0 +1,1 @@
+"""Process-to-process messages. Knows no payload."""

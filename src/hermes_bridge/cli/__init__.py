@@ -1,0 +1,1 @@
+"""The command `hermes-bridge`, one module a verb."""

@@ -1,0 +1,1 @@
+"""B. The connector: Hermes gateways on one side, chat accounts on the other."""

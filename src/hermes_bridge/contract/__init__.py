@@ -1,0 +1,1 @@
+"""Hermes' relay contract as pure records: what the connector speaks with gateways."""

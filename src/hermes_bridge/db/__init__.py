@@ -1,0 +1,1 @@
+"""SQL plumbing: connections, batches, migrations. Knows no table."""

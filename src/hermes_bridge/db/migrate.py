@@ -1,0 +1,27 @@
+"""Bring a schema up to date, one numbered step at a time, each in the caller's transaction."""
+
+from collections.abc import Callable, Iterable
+
+from hermes_bridge.db.base import Migration, Schema
+
+TABLE = "hermes_bridge_migrations"
+CREATE = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} "
+    "(part text NOT NULL, version integer NOT NULL, PRIMARY KEY (part, version))"
+)
+
+
+def pending(schema: Schema, applied: Iterable[int]) -> list[Migration]:
+    """Give the steps of `schema` that are not in `applied`, oldest first."""
+    done = set(applied)
+    return [step for step in schema.migrations if step.version not in done]
+
+
+def apply_sync(schema: Schema, execute: Callable[..., Iterable[tuple[int]]]) -> None:
+    """Apply what is missing through `execute(sql, args)`, for a driver that is synchronous."""
+    execute(CREATE, ())
+    applied = [row[0] for row in execute(f"SELECT version FROM {TABLE} WHERE part=?", (schema.part,))]  # noqa: S608
+    for step in pending(schema, applied):
+        for sql in step.sqlite:
+            execute(sql, ())
+        execute(f"INSERT INTO {TABLE}(part, version) VALUES (?, ?)", (schema.part, step.version))  # noqa: S608

@@ -1,0 +1,44 @@
+"""Identifiers and secrets: the one place that rolls dice."""
+
+import hashlib
+import os
+import secrets
+
+_POOL_BYTES = 4096
+_pool = b""
+_used = 0
+
+
+def new_id() -> str:
+    """Give a random UUID (version 4) in text form.
+
+    Random bytes are taken from the system in blocks: one call serves 256 ids.
+    """
+    global _pool, _used  # noqa: PLW0603
+    if _used == len(_pool):
+        _pool, _used = os.urandom(_POOL_BYTES), 0
+    raw = _pool[_used : _used + 16].hex()
+    _used += 16
+    variant = "89ab"[int(raw[16], 16) & 3]
+    return f"{raw[:8]}-{raw[8:12]}-4{raw[13:16]}-{variant}{raw[17:20]}-{raw[20:]}"
+
+
+def keyed_id(owner: str, key: str, generation: int = 0) -> str:
+    """Give the UUID (version 8) that `owner` and its idempotency `key` always lead to.
+
+    `generation` grows when the same key is used again after it has expired.
+    """
+    seed = f"{len(owner)}:{owner}:{generation}:{key}".encode()
+    raw = hashlib.sha256(seed).hexdigest()
+    variant = "89ab"[int(raw[16], 16) & 3]
+    return f"{raw[:8]}-{raw[8:12]}-8{raw[13:16]}-{variant}{raw[17:20]}-{raw[20:32]}"
+
+
+def new_token() -> str:
+    """Give a fresh bearer token: 32 random bytes, URL-safe."""
+    return secrets.token_urlsafe(32)
+
+
+def digest(token: str | bytes) -> bytes:
+    """Give the SHA-256 of a token: what is compared and what may be stored."""
+    return hashlib.sha256(token.encode() if isinstance(token, str) else token).digest()

@@ -1,0 +1,1 @@
+"""A. The agent relay: agents ask each other through one server."""

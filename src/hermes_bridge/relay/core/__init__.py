@@ -1,0 +1,1 @@
+"""The rules of the relay: pure, synchronous, told what happened, answering with effects."""

@@ -1,0 +1,1 @@
+"""Where the relay faces sockets and requests."""

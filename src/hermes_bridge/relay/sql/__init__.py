@@ -1,0 +1,1 @@
+"""The relay's tables: migrations and statements."""
