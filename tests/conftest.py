@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["tests.harness.fixtures"]
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -1,0 +1,87 @@
+"""Fixtures of the harness, for every test (see the package's docstring)."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness import venvs
+from tests.harness.gateway import Gateway
+from tests.harness.llm import ScriptedModel
+from tests.harness.venvs import Unavailable, Venv
+
+HERMES = tuple(filter(None, os.environ.get("HERMES_VERSIONS", "0.19,0.22").split(",")))
+MCP_CLIENTS = ("1", "2")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the peers that the chosen tests need, outside any test's time limit."""
+    if session.config.option.collectonly:
+        return
+    wanted: dict[str, None] = {}
+    for item in session.items:
+        names = getattr(item, "fixturenames", ())
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if "hermes" in names:
+            wanted[f"hermes-{params.get('hermes')}"] = None
+        if "mcp_client" in names:
+            wanted[f"mcp-{params.get('mcp_client')}"] = None
+    for name in wanted:
+        reason = venvs.ready(name) if name in venvs.REQUIREMENTS else None
+        if isinstance(reason, Unavailable):
+            print(f"{name} cannot be built: {reason}", file=sys.stderr)
+
+
+@pytest.fixture(params=HERMES)
+def hermes(request: pytest.FixtureRequest) -> Venv:
+    """A virtual environment with a real Hermes; the test runs once per version."""
+    return peer(f"hermes-{request.param}")
+
+
+@pytest.fixture(params=MCP_CLIENTS)
+def mcp_client(request: pytest.FixtureRequest) -> Venv:
+    """A virtual environment with the official MCP client, of both generations."""
+    return peer(f"mcp-{request.param}")
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedModel]:
+    """The model behind every bot of this test."""
+    with ScriptedModel() as model:
+        yield model
+
+
+@pytest.fixture
+def gateways(
+    request: pytest.FixtureRequest, hermes: Venv, llm: ScriptedModel, tmp_path: Path
+) -> Iterator[Callable[..., Gateway]]:
+    """Return `make(name, *, start=True, config, env, plugins, model)`: a fresh Gateway."""
+    made: list[Gateway] = []
+    failed_before = request.session.testsfailed
+
+    def make(name: str = "bot", *, start: bool = True, **options: Any) -> Gateway:
+        gateway = Gateway(hermes, tmp_path / name, llm_url=llm.url, **options)
+        made.append(gateway)
+        return gateway.start() if start else gateway
+
+    yield make
+    failed = request.session.testsfailed > failed_before
+    for gateway in made:
+        gateway.kill() if failed else gateway.stop()
+    if failed:
+        for gateway in made:
+            print(gateway.logs(), file=sys.stderr)
+
+
+def peer(name: str) -> Venv:
+    """Return the environment, or skip the test by name."""
+    from tests.conftest import missing
+
+    found = venvs.ready(name)
+    if isinstance(found, Unavailable):
+        missing(f"{name} ({found})")
+    assert isinstance(found, Venv)
+    return found
