@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+CODE := $(wildcard src tests benches examples)
 
 .PHONY: help setup demo test check lint types walls unit fix bench clean
 .DEFAULT_GOAL := help
@@ -30,9 +31,9 @@ check: lint types walls  ## lint, types and import walls
 
 lint: $(STAMP)
 	@echo "== lint"
-	@$(BIN)/ruff format --check -q src tests benches examples
-	@$(BIN)/ruff check -q src tests benches examples
-	@$(BIN)/codespell src docs README.md CHANGELOG.md SECURITY.md
+	@$(BIN)/ruff format --check -q $(CODE)
+	@$(BIN)/ruff check -q $(CODE)
+	@$(BIN)/codespell $(wildcard src docs *.md)
 
 types: $(STAMP)
 	@echo "== types (mypy --strict)"
@@ -47,8 +48,8 @@ unit: $(STAMP)  ## the tests alone (PYTEST_ARGS=... to choose)
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
 fix: $(STAMP)  ## format and mend what can be mended by itself
-	@$(BIN)/ruff format src tests benches examples
-	@$(BIN)/ruff check --fix src tests benches examples
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
 
 bench: $(STAMP)  ## the benchmarks of benches/README.md
 	@$(BIN)/python benches/run.py
