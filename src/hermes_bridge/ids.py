@@ -14,7 +14,7 @@ def new_id() -> str:
 
     Random bytes are taken from the system in blocks: one call serves 256 ids.
     """
-    global _pool, _used  # noqa: PLW0603
+    global _pool, _used
     if _used == len(_pool):
         _pool, _used = os.urandom(_POOL_BYTES), 0
     raw = _pool[_used : _used + 16].hex()

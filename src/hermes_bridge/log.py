@@ -66,7 +66,7 @@ def configure(*, level: str = "INFO", form: str = "line") -> None:
 
 
 class Quiet:
-    """Lets the first line of a cause through, then one a minute that says how many were kept back."""
+    """Lets a cause's first line through, then one a minute that says how many were kept back."""
 
     def __init__(
         self, logger: logging.Logger, now: Callable[[], int], *, every_ms: int = 60_000

@@ -45,7 +45,7 @@ class SqliteDatabase:
     dialect = "sqlite"
 
     def __init__(self, path: str | Path, *, busy_ms: int = 2000, durable: bool = False) -> None:
-        """`durable` syncs every commit to the disk; without it a power cut may lose the last ones."""
+        """`durable` syncs every commit; without it a power cut may lose the last ones."""
         self.path = str(path)
         self._busy_ms, self._durable = busy_ms, durable
         self._schemas: tuple[Schema, ...] = ()
@@ -109,7 +109,7 @@ class SqliteDatabase:
 
 
 class _Connection:
-    """One connection and the one thread that uses it; opened when first needed, and again after trouble."""
+    """One connection and the one thread that uses it; opened at need, and again after trouble."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], name: str) -> None:
         self._connect = connect
