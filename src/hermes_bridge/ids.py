@@ -9,18 +9,23 @@ _pool = b""
 _used = 0
 
 
-def new_id() -> str:
-    """Give a random UUID (version 4) in text form.
+def new_id(now: int) -> str:
+    """Give a UUID (version 7) in text form: `now` in unix milliseconds, then 74 random bits.
 
-    Random bytes are taken from the system in blocks: one call serves 256 ids.
+    Ids that begin with the time keep neighbours together in an index: a batch of rows then touches
+    a few pages of the store instead of one a row. Random bytes come from the system in blocks.
     """
     global _pool, _used
     if _used == len(_pool):
         _pool, _used = os.urandom(_POOL_BYTES), 0
-    raw = _pool[_used : _used + 16].hex()
-    _used += 16
-    variant = "89ab"[int(raw[16], 16) & 3]
-    return f"{raw[:8]}-{raw[8:12]}-4{raw[13:16]}-{variant}{raw[17:20]}-{raw[20:]}"
+    dice = int.from_bytes(_pool[_used : _used + 10], "big")
+    _used += 10
+    if _used + 10 > len(_pool):
+        _used = len(_pool)
+    number = (now << 80) | dice
+    number = number & ~(0xF << 76) & ~(0x3 << 62) | (7 << 76) | (2 << 62)
+    raw = f"{number:032x}"
+    return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
 
 
 def keyed_id(owner: str, key: str, generation: int = 0) -> str:
@@ -28,7 +33,7 @@ def keyed_id(owner: str, key: str, generation: int = 0) -> str:
 
     `generation` grows when the same key is used again after it has expired.
     """
-    seed = f"{len(owner)}:{owner}:{generation}:{key}".encode()
+    seed = f"{len(owner)}:{owner}:{generation}:{key}".encode("utf-8", "surrogatepass")
     raw = hashlib.sha256(seed).hexdigest()
     variant = "89ab"[int(raw[16], 16) & 3]
     return f"{raw[:8]}-{raw[8:12]}-8{raw[13:16]}-{variant}{raw[17:20]}-{raw[20:32]}"

@@ -20,8 +20,10 @@ def pending(schema: Schema, applied: Iterable[int]) -> list[Migration]:
 def apply_sync(schema: Schema, execute: Callable[..., Iterable[tuple[int]]]) -> None:
     """Apply what is missing through `execute(sql, args)`, for a driver that is synchronous."""
     execute(CREATE, ())
-    query = f"SELECT version FROM {TABLE} WHERE part=?"  # noqa: S608
-    applied = [row[0] for row in execute(query, (schema.part,))]
+    applied = [
+        row[0]
+        for row in execute(f"SELECT version FROM {TABLE} WHERE part=?", (schema.part,))  # noqa: S608
+    ]
     for step in pending(schema, applied):
         for sql in step.sqlite:
             execute(sql, ())

@@ -1,0 +1,483 @@
+"""`/mcp`: the relay's tools for MCP clients of both eras, stateless (docs/protocol/mcp.md).
+
+A call that is answered within a second gets plain JSON. A longer one becomes a stream: comments
+and progress keep proxies and clients from giving up, and a hang-up is noticed. Sessions, GET
+streams and resumption do not exist here; nothing is lost with a connection that the answer in
+the relay would not outlive (`wait_answer`, idempotency keys).
+
+The door is called on the direct lane (`server.py`): headers and body in, an `Out` to answer now
+or later. A held call is an object, not a task.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET
+
+from hermes_bridge.log import Quiet
+from hermes_bridge.relay.auth import Tokens
+from hermes_bridge.relay.doors import mcp_wire as wire
+from hermes_bridge.relay.doors.mcp_wire import Fault, Id
+from hermes_bridge.relay.doors.server import Out
+from hermes_bridge.relay.held import Held, Poke
+from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
+
+QUICK_MS = 1_000
+"""A call answered within this time gets plain JSON; after it, a stream."""
+KEEPALIVE_MS = 4_000
+"""Between two signs of life on a stream: below the 5 s that common clients wait for a byte."""
+_SWEEP_S = 0.25
+_MOST_IN_BATCH = 64
+_Headers = dict[bytes, bytes]
+
+_JSON = b"content-type: application/json\r\n"
+_STREAM = (
+    b"content-type: text/event-stream\r\n"
+    b"cache-control: no-cache, no-transform\r\n"
+    b"x-accel-buffering: no\r\n"
+)
+_CHALLENGE = b'www-authenticate: Bearer realm="hermes-bridge", error="invalid_token"\r\n'
+_UNAUTHORIZED = (
+    b'{"error":"unauthorized","hint":"Send Authorization: Bearer <the token of this agent>."}'
+)
+_log = logging.getLogger("hermes_bridge.mcp")
+
+
+class McpDoor:
+    """The endpoint. One instance serves every agent."""
+
+    def __init__(
+        self, relay: Relay, verbs: Verbs, tokens: Tokens, *, origins: frozenset[str] = frozenset()
+    ) -> None:
+        self.relay, self.verbs, self.tokens = relay, verbs, tokens
+        self.origins = origins
+        self._quiet = Quiet(_log, relay.clock.now)
+        self._fresh: deque[_McpCall] = deque()
+        self._streams: deque[tuple[int, _McpCall]] = deque()
+        self._sweeping = False
+        self._legacy: dict[tuple[str, Id], list[_McpCall]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, method: str, headers: _Headers, body: bytes, peer: str, out: Out) -> None:
+        """Serve one HTTP request."""
+        odd = method != "POST" or b"origin" in headers
+        odd = odd or headers.get(b"content-type") != b"application/json"
+        if odd and self._outside(method, headers, out, peer):
+            return
+        agent = self.tokens.agent(headers.get(b"authorization"))
+        if agent is None:
+            self._quiet.event("mcp.refused", "bad token", peer=peer)
+            out.respond(401, _JSON + _CHALLENGE, _UNAUTHORIZED)
+            return
+        accept = headers.get(b"accept")
+        client = _Client(agent, headers, accept is None or _takes_json(accept), _takes_sse(accept))
+        if not client.json and not client.sse:
+            what = b'{"error":"accept application/json and text/event-stream"}'
+            out.respond(406, _JSON, what)
+            return
+        if body[:1] != b"{" and body.lstrip()[:1] == b"[":
+            self._batch(body, client, out)
+            return
+        self._message(body, client, _One(self, client, out))
+
+    def _outside(self, method: str, headers: _Headers, out: Out, peer: str) -> bool:
+        """Refuse what is not a JSON POST of a permitted origin; true if it was refused."""
+        if method != "POST":
+            out.respond(
+                405,
+                _JSON + b"allow: POST\r\n",
+                b'{"error":"use POST"}' if method != "HEAD" else b"",
+            )
+            return True
+        if b"origin" in headers and not self._origin_ok(headers):
+            self._quiet.event("mcp.refused", "origin", peer=peer)
+            what = b'{"error":"this origin may not use the relay","hint":"See allowed_origins."}'
+            out.respond(403, _JSON, what)
+            return True
+        if b"json" not in headers.get(b"content-type", b"").lower():
+            out.respond(415, _JSON, b'{"error":"the body must be application/json"}')
+            return True
+        return False
+
+    def _origin_ok(self, headers: _Headers) -> bool:
+        """A browser's page may call only from a loopback relay's own address or a listed origin."""
+        origin = headers[b"origin"].decode("latin-1").lower()
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if origin in self.origins:
+            return True
+        try:
+            same = urlsplit(origin).netloc == host
+        except ValueError:
+            return False
+        return same and _is_loopback(host)
+
+    # One message
+
+    def _message(self, content: bytes | msgspec.Raw, client: "_Client", answer: "_Answer") -> None:
+        """Read and do one JSON-RPC message; `answer` is told what came of it, now or later."""
+        try:
+            message = wire.request(content)
+        except msgspec.ValidationError:
+            answer.fault(None, Fault(400, wire.INVALID_REQUEST, _NOT_RPC))
+            return
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            answer.fault(None, Fault(400, wire.PARSE_ERROR, "The body is not valid JSON"))
+            return
+        rid = None if message.id is UNSET else message.id
+        version = client.version
+        if message.jsonrpc != "2.0" or (message.id is None and message.method is not UNSET):
+            answer.fault(rid, Fault(400, wire.INVALID_REQUEST, _NOT_RPC))
+        elif version is not None and version not in wire.SUPPORTED:
+            answer.fault(rid, wire.unsupported(version))
+        elif message.method is UNSET:
+            answer.nothing()  # a response to a request that this server never makes
+        elif message.id is UNSET:
+            self._notified(message, client.agent)
+            answer.nothing()
+        else:
+            self._request(message, rid, client, answer)
+
+    def _request(
+        self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer"
+    ) -> None:
+        try:
+            if message.method == "tools/call":
+                self._tool(message, rid, client, answer)
+            else:
+                self._other(message, rid, client, answer)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            status = 400 if client.version == wire.MODERN else 200
+            text = "The parameters do not fit the method"
+            answer.fault(rid, Fault(status, wire.INVALID_PARAMS, text))
+
+    def _tool(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
+        call = wire.call(message.params)
+        meta = call.meta
+        modern = client.version == wire.MODERN
+        if modern or (meta is not None and meta.version == wire.MODERN):
+            fault = wire.check_modern(client.headers, message, call.name, meta)
+            if fault is not None:
+                answer.fault(rid, fault)
+                return
+            modern = True
+        caller = Caller(client.agent, trace=meta.traceparent if meta is not None else None)
+        given = self.verbs.call(call.name, caller, call.arguments)
+        request = _ToolRequest(rid, modern, meta.progress if meta is not None else None, client)
+        self._given(request, given, answer)
+
+    def _given(self, request: "_ToolRequest", given: Given, answer: "_Answer") -> None:
+        if isinstance(given, Waits):
+            answer.held(_McpCall(self, request, given, answer))
+        elif isinstance(given, Awaitable):
+            task = asyncio.get_running_loop().create_task(self._given_later(request, given, answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif isinstance(given, Broken) and given.code == "unknown_tool":
+            status = 400 if request.modern else 200
+            answer.fault(request.rid, Fault(status, wire.INVALID_PARAMS, "Unknown tool"))
+        else:
+            broken = isinstance(given, Broken)
+            text = wire.tool_result(spell(given), modern=request.modern, broken=broken)
+            answer.result(request.rid, text)
+
+    async def _given_later(
+        self, request: "_ToolRequest", given: Awaitable[Any], answer: "_Answer"
+    ) -> None:
+        try:
+            self._given(request, await given, answer)
+        except Exception as error:  # noqa: BLE001 - the client is told, the process goes on
+            self._quiet.event("door.failed", type(error).__name__, logging.ERROR)
+            answer.fault(request.rid, Fault(500, wire.INTERNAL_ERROR, "Internal error"))
+
+    def _other(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
+        method = message.method
+        meta = wire.params(message.params).meta
+        if client.version == wire.MODERN or (meta is not None and meta.version == wire.MODERN):
+            fault = wire.check_modern(client.headers, message, None, meta)
+            known = wire.MODERN_RESULTS.get(str(method))
+            if fault is None and known is None:
+                fault = Fault(404, wire.METHOD_NOT_FOUND, "Method not found")
+            if fault is not None:
+                answer.fault(rid, fault)
+            elif known is not None:
+                answer.result(rid, known)
+            return
+        if method == "initialize":
+            answer.result(rid, wire.initialized(wire.initialize(message.params).version))
+        elif (known := wire.LEGACY_RESULTS.get(str(method))) is not None:
+            answer.result(rid, known)
+        else:
+            answer.fault(rid, Fault(200, wire.METHOD_NOT_FOUND, "Method not found"))
+
+    def _notified(self, message: wire.Request, agent: str) -> None:
+        """Old clients cancel with a notification. An id that two calls share cancels neither."""
+        if message.method != "notifications/cancelled":
+            return
+        try:
+            rid = wire.cancelled(message.params).request_id
+        except (msgspec.MsgspecError, RecursionError):
+            return
+        calls = self._legacy.get((agent, rid), [])
+        if len(calls) == 1:
+            self.relay.cancel(calls[0].exchange.rid, f"cancelled by {agent}")
+
+    def _batch(self, content: bytes, client: "_Client", out: Out) -> None:
+        """Serve a batch (2025-03-26): all its answers together, when the last is there."""
+        try:
+            items = wire.batch(content)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            fault = Fault(400, wire.PARSE_ERROR, "The body is not valid JSON")
+            out.respond(400, _JSON, wire.error(None, fault))
+            return
+        if not items or len(items) > _MOST_IN_BATCH or client.version == wire.MODERN:
+            fault = Fault(
+                400, wire.INVALID_REQUEST, f"A batch holds 1 to {_MOST_IN_BATCH} requests"
+            )
+            out.respond(400, _JSON, wire.error(None, fault))
+            return
+        whole = _Many(self, client, out, len(items))
+        for item in items:
+            self._message(item, client, whole)
+
+    # Held calls
+
+    def enter(self, call: "_McpCall") -> None:
+        """Begin to hold a call."""
+        if not call.request.modern:
+            key = (call.request.client.agent, call.request.rid)
+            self._legacy.setdefault(key, []).append(call)
+        if call.until - call.since < QUICK_MS:
+            self.relay.slices.add(call)
+        else:
+            self._fresh.append(call)
+            self._arm()
+        self.relay.hold(call)
+
+    def leave(self, call: "_McpCall") -> None:
+        """The call is over."""
+        self.relay.let_go(call)
+        if not call.request.modern:
+            key = (call.request.client.agent, call.request.rid)
+            calls = self._legacy.get(key)
+            if calls is not None and call in calls:
+                calls.remove(call)
+                if not calls:
+                    del self._legacy[key]
+
+    def _arm(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Turn calls that are no longer quick into streams, and give streams their signs of life."""
+        now = self.relay.clock.now()
+        self._sweeping = False
+        fresh, streams = self._fresh, self._streams
+        while fresh and fresh[0].since <= now - QUICK_MS:
+            call = fresh.popleft()
+            if not call.done:
+                self.relay.slices.add(call)
+                call.answer.open_stream()
+                call.sign()
+                streams.append((now + KEEPALIVE_MS, call))
+        while streams and streams[0][0] <= now:
+            _, call = streams.popleft()
+            if not call.done:
+                call.sign()
+                streams.append((now + KEEPALIVE_MS, call))
+        if fresh or streams:
+            self._arm()
+
+    def gone(self, call: "_McpCall") -> None:
+        """The client hung up. For a modern client that is a cancel, unless it can come back with a key."""
+        exchange = call.exchange
+        self.leave(call)
+        if call.request.modern and not exchange.keyed and not self.relay.is_held(exchange.rid):
+            self.relay.cancel(exchange.rid, f"{call.request.client.agent} hung up")
+
+
+class _Client(msgspec.Struct, frozen=True, gc=False):
+    """What the headers say of a client."""
+
+    agent: str
+    headers: _Headers
+    json: bool
+    sse: bool
+
+    @property
+    def version(self) -> str | None:
+        found = self.headers.get(b"mcp-protocol-version")
+        return found.decode("latin-1") if found is not None else None
+
+
+class _ToolRequest(msgspec.Struct, frozen=True, gc=False):
+    """A tool call: what its answer must know of its question."""
+
+    rid: Id
+    modern: bool
+    progress: int | str | None
+    client: _Client
+
+
+class _McpCall(Held):
+    """A tool call that is held."""
+
+    __slots__ = ("answer", "door", "request", "signs")
+
+    def __init__(
+        self, door: McpDoor, request: _ToolRequest, waits: Waits, answer: "_Answer"
+    ) -> None:
+        super().__init__(waits.exchange, door.relay.clock.now(), waits.wait_ms)
+        self.door, self.request, self.answer = door, request, answer
+        self.signs = 0
+
+    def poke(self, why: Poke) -> None:
+        """Answer it."""
+        self.door.leave(self)
+        text = spell(self.door.verbs.outcome(self.exchange))
+        self.answer.result(self.request.rid, wire.tool_result(text, modern=self.request.modern))
+
+    def sign(self) -> None:
+        """Give a sign of life: progress if the client asked for it, else a comment."""
+        self.signs += 1
+        token = self.request.progress
+        if token is None:
+            self.answer.sign(None)
+        else:
+            note = self.exchange.note or f"waiting for {self.exchange.target}"
+            self.answer.sign(wire.progress(token, self.signs, note))
+
+
+class _Answer:
+    """Where the answers of one HTTP request go. Begins as plain JSON, may become a stream."""
+
+    def __init__(self, door: McpDoor, client: _Client, out: Out) -> None:
+        self._door, self._client, self._out = door, client, out
+        self._streaming = False
+
+    def result(self, rid: Id, content: bytes) -> None:
+        """Take a result."""
+        self._message(wire.result(rid, content), 200)
+
+    def fault(self, rid: Id, fault: Fault) -> None:
+        """Take a protocol error."""
+        self._message(wire.error(rid, fault), fault.status)
+
+    def nothing(self) -> None:
+        """Take that nothing will come (a notification)."""
+        raise NotImplementedError
+
+    def held(self, call: _McpCall) -> None:
+        """Take a call that will be answered later."""
+        raise NotImplementedError
+
+    def _message(self, content: bytes, status: int) -> None:
+        raise NotImplementedError
+
+    def open_stream(self) -> None:
+        """Send the headers of a stream, once. A client without streams gets JSON after blanks."""
+        if not self._streaming:
+            self._streaming = True
+            self._out.stream(_STREAM if self._client.sse else _JSON)
+
+    def sign(self, notification: bytes | None) -> None:
+        """Send a sign of life."""
+        if not self._client.sse:
+            self._out.chunk(b" ")
+        elif notification is None:
+            self._out.chunk(b": waiting\n\n")
+        else:
+            self._out.chunk(_event(notification))
+
+    def _send(self, status: int, content: bytes, events: list[bytes]) -> None:
+        """Send all: `content` as JSON, or `events` as a stream."""
+        if self._streaming:
+            self._out.end(b"".join(map(_event, events)) if self._client.sse else content)
+        elif self._client.json:
+            self._out.respond(status, _JSON, content)
+        else:
+            self._out.respond(status, _STREAM, b"".join(map(_event, events)))
+
+
+class _One(_Answer):
+    """The answer of a request that holds one message."""
+
+    def nothing(self) -> None:
+        """Accept a notification."""
+        self._out.respond(202, b"", b"")
+
+    def held(self, call: _McpCall) -> None:
+        """Hold the one call; hear of a hang-up."""
+        self._out.on_gone = lambda: self._door.gone(call)
+        self._door.enter(call)
+
+    def _message(self, content: bytes, status: int) -> None:
+        self._out.on_gone = None
+        self._send(status, content, [content])
+
+
+class _Many(_Answer):
+    """The answers of a batch, sent together when the last is there."""
+
+    def __init__(self, door: McpDoor, client: _Client, out: Out, count: int) -> None:
+        super().__init__(door, client, out)
+        self._missing = count
+        self._answers: list[bytes] = []
+        self._calls: list[_McpCall] = []
+        out.on_gone = self._gone
+
+    def nothing(self) -> None:
+        """Count a notification."""
+        self._one_less()
+
+    def held(self, call: _McpCall) -> None:
+        """Hold one of the calls."""
+        self._calls.append(call)
+        self._door.enter(call)
+
+    def _gone(self) -> None:
+        for call in self._calls:
+            if not call.done:
+                self._door.gone(call)
+
+    def _message(self, content: bytes, status: int) -> None:
+        self._answers.append(content)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        self._out.on_gone = None
+        if self._answers:
+            self._send(200, b"[" + b",".join(self._answers) + b"]", self._answers)
+        else:
+            self._out.respond(202, b"", b"")
+
+
+_NOT_RPC = "This is not a JSON-RPC 2.0 request"
+
+
+def _event(message: bytes) -> bytes:
+    return b"event: message\ndata: " + message + b"\n\n"
+
+
+def _takes_json(accept: bytes) -> bool:
+    accept = accept.lower()
+    return b"json" in accept or b"*/*" in accept or b"application/*" in accept
+
+
+def _takes_sse(accept: bytes | None) -> bool:
+    return accept is not None and b"text/event-stream" in accept.lower()
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.rsplit(":", 1)[0].strip("[]")
+    return name in ("localhost", "::1") or name.startswith("127.")

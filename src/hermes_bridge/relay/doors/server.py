@@ -1,0 +1,377 @@
+"""The HTTP and WebSocket protocols of the server: uvicorn's, with limits and a direct lane.
+
+Limits: a bounded request head that must arrive in time, idle connections that end, text frames
+that must be UTF-8, peers that must read.
+
+The direct lane is for the two endpoints that do the relay's work. A request to a path in
+`ServerConfig.direct` is handed to its door as headers and body, without a task and without ASGI
+messages, and is answered with one write; the door may answer later. Everything else goes the
+usual way through ASGI. An accepted WebSocket gives its frames to a sink and is written to at once.
+That is half of the CPU time of an ask (benches/README.md).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+
+MAX_HEAD = 32_768
+"""Bytes of request line and headers together."""
+MAX_DIRECT_BODY = 4_194_304
+ARRIVAL_S = 20.0
+"""How long a request that has begun may take to arrive."""
+IDLE_S = 75.0
+"""How long a connection may wait between two requests."""
+_SWEEP_S = 5.0
+SOCKET = "hermes_bridge.socket"
+"""The ASGI extension that gives a WebSocket's door its `DirectSocket`."""
+
+_log = logging.getLogger("hermes_bridge.http")
+
+
+class Out(Protocol):
+    """How a door answers a direct request: whole, or as a stream. `on_gone` hears of a hang-up."""
+
+    on_gone: Callable[[], None] | None
+
+    def respond(self, status: int, headers: bytes, content: bytes) -> None:
+        """Send a whole response; `headers` are lines that end with CR LF, without content-length."""
+        ...
+
+    def stream(self, headers: bytes) -> None:
+        """Begin a response of unknown length with status 200."""
+        ...
+
+    def chunk(self, content: bytes) -> None:
+        """Send a piece of it; dropped while the client does not read."""
+        ...
+
+    def end(self, content: bytes) -> None:
+        """Send the last piece."""
+        ...
+
+
+class DirectDoor(Protocol):
+    """A door that is called without ASGI. Header names are in lower case."""
+
+    def __call__(
+        self, method: str, headers: dict[bytes, bytes], body: bytes, peer: str, out: Out
+    ) -> None:
+        """Serve one request whose body has arrived; `out` may be answered now or later."""
+        ...
+
+
+class ServerConfig(uvicorn.Config):
+    """uvicorn's configuration with the direct doors by path."""
+
+    direct: dict[bytes, DirectDoor]
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 with limits and the direct lane. It is the `Out` of its own connection."""
+
+    on_gone: Callable[[], None] | None = None
+    _door: DirectDoor | None = None
+    _answering = False
+    _chunked = True
+    _last = False
+    """Whether the connection ends with the response that is under way."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to count."""
+        super().connection_made(transport)
+        self._fed = 0
+        self._whole = True
+        self._since = self._begun = self.loop.time()
+        self._direct: dict[bytes, DirectDoor] = getattr(self.config, "direct", {})
+        self._fields: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self._body_size = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell a door that still owes an answer."""
+        gone, self.on_gone = self.on_gone, None
+        if gone is not None:
+            gone()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, within the bound of a head."""
+        self._since = self.loop.time()
+        if self._last:
+            return
+        if not self._whole or self._fed == 0:
+            self._fed += len(data)
+        super().data_received(data)
+        if not self._whole and self._fed > MAX_HEAD and self._door is None and not self._headed:
+            self._refuse(431, "The request head is too large.")
+
+    def on_message_begin(self) -> None:
+        """A request begins. One that comes while another is unanswered ends the connection after it."""
+        self.url = b""
+        self.headers = []
+        self._fields = {}
+        self._door = None
+        self._headed = self._whole = False
+        self._begun = self._since
+        self.expect_100_continue = False
+        if self._answering:
+            self._last = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, once as a pair for ASGI and once by name."""
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in self._fields:
+            value = self._fields[name] + b"," + value
+        self._fields[name] = value
+
+    def on_headers_complete(self) -> None:
+        """Choose the lane."""
+        self._headed = True
+        if self._fed > MAX_HEAD and self._head_size() > MAX_HEAD:
+            self._refuse(431, "The request head is too large.")
+            raise ValueError("head too large")
+        if self._last:
+            raise ValueError("pipelined behind an unanswered request")
+        door = self._direct.get(self.url)
+        if door is not None and not self.parser.should_upgrade():
+            self._door = door
+            self._body, self._body_size = [], 0
+            if b"expect" in self._fields:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return
+        self._usual_scope()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Collect a direct request's body, within its bound."""
+        if self._door is None:
+            super().on_body(body)
+            return
+        self._body_size += len(body)
+        if self._body_size <= MAX_DIRECT_BODY:
+            self._body.append(body)
+        elif not self._last:
+            self._refuse(413, f"The body is larger than {MAX_DIRECT_BODY} bytes.")
+
+    def on_message_complete(self) -> None:
+        """The request is whole: serve it."""
+        self._whole = True
+        self._fed = 0
+        door = self._door
+        if door is None:
+            super().on_message_complete()
+            return
+        if self._last:
+            return
+        if self._usual_busy():
+            self._refuse(400, "Pipelined requests are not served here.")
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._answering = True
+        self._keep = self.parser.should_keep_alive()
+        peer = self.client[0] if self.client else "?"
+        try:
+            door(self.parser.get_method().decode("latin-1"), self._fields, body, peer, self)
+        except Exception as error:  # noqa: BLE001 - one request ends, never the process
+            _log.error("door.failed", exc_info=error)
+            self.respond(500, b"content-type: application/json\r\n", b'{"error":"internal error"}')
+
+    # Out
+
+    def respond(self, status: int, headers: bytes, content: bytes) -> None:
+        """Send a whole response."""
+        if self.transport.is_closing():
+            return
+        if not self._keep or self._last:
+            headers += b"connection: close\r\n"
+        self.transport.write(
+            b"%b%bcontent-length: %d\r\n\r\n%b" % (_LINES[status], headers, len(content), content)
+        )
+        self._answered()
+
+    def stream(self, headers: bytes) -> None:
+        """Begin a response of unknown length."""
+        self._chunked = bool(self.parser) and self.parser.get_http_version() == "1.1"
+        if self._chunked:
+            headers += b"transfer-encoding: chunked\r\n"
+        else:
+            self._last = True
+        if not self._keep or self._last:
+            headers += b"connection: close\r\n"
+        if not self.transport.is_closing():
+            self.transport.write(b"%b%b\r\n" % (_LINES[200], headers))
+
+    def chunk(self, content: bytes) -> None:
+        """Send a piece; a client that does not read gets no more signs of life."""
+        if not self.flow.write_paused and not self.transport.is_closing():
+            self.transport.write(_chunk(content) if self._chunked else content)
+
+    def end(self, content: bytes) -> None:
+        """Send the last piece."""
+        if not self.transport.is_closing():
+            last = _chunk(content) + b"0\r\n\r\n" if self._chunked else content
+            self.transport.write(last)
+            self._answered()
+
+    def _answered(self) -> None:
+        self._answering = False
+        self.on_gone = None
+        if not self._keep or self._last:
+            self.transport.close()
+        elif self.flow.write_paused:
+            self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again: so do we."""
+        super().resume_writing()
+        self.flow.resume_reading()
+
+    # Ends
+
+    def shutdown(self) -> None:
+        """The server stops: end now, or after the response that is under way."""
+        if self._answering:
+            self._last = True
+        else:
+            super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, once."""
+        if not self._last and not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def sweep(self, now: float) -> None:
+        """Close a connection that is idle, or whose request does not arrive."""
+        if not self._whole:
+            if now - self._begun > ARRIVAL_S:
+                self._refuse(408, "The request did not arrive in time.")
+            return
+        if not self._answering and not self._usual_busy() and now - self._since > IDLE_S:
+            self.transport.close()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer without a door and end the connection."""
+        if self.transport.is_closing():
+            return
+        self._last = True
+        if not self._answering and not (self._usual_busy() and self.cycle.response_started):
+            head = b"%bcontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % (_LINES[status], len(text)) + text.encode())
+        self.transport.close()
+
+    def _usual_busy(self) -> bool:
+        """Whether a request of the usual lane is under way (uvicorn's `cycle` is None before the first)."""
+        cycle: Any = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _usual_scope(self) -> None:
+        """Make what uvicorn makes for every request, for those that go through ASGI."""
+        headers, url = self.headers, self.url
+        super().on_message_begin()
+        self.url, self.headers = url, headers
+        self.scope["headers"] = headers
+        self.expect_100_continue = self._fields.get(b"expect", b"").lower() == b"100-continue"
+
+
+class DirectSocket(Protocol):
+    """An accepted WebSocket: frames come to `sink`, frames go out at once."""
+
+    sink: Callable[[str | None], None] | None
+    on_writable: Callable[[], None] | None
+
+    def write(self, text: str) -> bool:
+        """Send a text frame now; false if the peer does not read (`on_writable` says when it does)."""
+        ...
+
+    def abort(self) -> None:
+        """End the connection without waiting for the peer."""
+        ...
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket whose peer must speak UTF-8 and read. It is its own `DirectSocket`."""
+
+    sink: Callable[[str | None], None] | None = None
+    on_writable: Callable[[], None] | None = None
+
+    def handle_connect(self, event: Any) -> None:
+        """Offer the direct way to the application."""
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
+            extensions[SOCKET] = self
+
+    def send_receive_event_to_app(self) -> None:
+        """Give a frame to the sink; close with 1007, without a traceback, when it is not UTF-8."""
+        if self.sink is None:
+            super().send_receive_event_to_app()
+            return
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type != "text":
+            self.sink(None)
+            return
+        try:
+            text = bytes(data).decode()
+        except UnicodeDecodeError:
+            self.conn.fail(1007, "text frames must be UTF-8")
+            self.handle_parser_exception()
+            return
+        self.sink(text)
+
+    def write(self, text: str) -> bool:
+        """Send a text frame now, if the peer reads and the connection lives."""
+        if not self.writable.is_set() or self.close_sent or self.transport.is_closing():
+            return False
+        try:
+            self.conn.send_text(text.encode())
+        except InvalidState:
+            return False
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
+
+    def abort(self) -> None:
+        """End the connection without waiting for the peer."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        super().resume_writing()
+        if self.on_writable is not None:
+            self.on_writable()
+
+    def keepalive_timeout(self) -> None:
+        """A peer that answers no ping is gone, whatever waits in its buffer."""
+        super().keepalive_timeout()
+        self.transport.abort()
+
+
+def sweep(server: uvicorn.Server) -> None:
+    """Look after every HTTP connection of a server; call it every few seconds."""
+    now = asyncio.get_running_loop().time()
+    for connection in list(server.server_state.connections):
+        if isinstance(connection, BoundedHttp):
+            connection.sweep(now)
+
+
+def _chunk(content: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(content), content)
+
+
+_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}

@@ -1,0 +1,273 @@
+"""The tables as records: exchanges and agents, in and out. The only reader and writer of SQL text.
+
+Reads may raise `DatabaseDown`. Nothing here decides anything.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hermes_bridge.db.base import Database, Row, Statement, Upsert
+from hermes_bridge.relay.core.conversation import HOUR
+from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange, Status
+from hermes_bridge.relay.sql.schema import AGENTS, EXCHANGES, SCHEMA
+
+_COLUMNS = (
+    "request_id",
+    "conversation_id",
+    "from_agent",
+    "to_agent",
+    "message",
+    "status",
+    "answer",
+    "error",
+    "started_at",
+    "ended_at",
+    "data",
+    "answer_data",
+    "attempt",
+    "sent_at",
+    "taken_at",
+    "heard_at",
+    "beats",
+    "cap_at",
+    "window_ms",
+    "queue_until",
+    "depth",
+    "chain",
+    "keyed",
+    "trace",
+    "epoch",
+    "counter",
+    "late_answer",
+    "late_data",
+    "late_at",
+    "fetched_at",
+    "stage",
+)
+_ONCE = frozenset(
+    {"request_id", "conversation_id", "from_agent", "to_agent", "message", "started_at", "data"}
+)
+_FORWARD = (
+    "ON CONFLICT (request_id) DO UPDATE SET "
+    + ", ".join(f"{c}=excluded.{c}" for c in _COLUMNS if c not in _ONCE)
+    + f" WHERE excluded.stage >= {EXCHANGES}.stage"
+)
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM {EXCHANGES}"  # noqa: S608
+_AGENT_TAIL = (
+    "ON CONFLICT (name) DO UPDATE SET last_seen=excluded.last_seen, linked=excluded.linked"
+)
+_OPEN_STAGE, _ENDED_STAGE, _LATE_STAGE, _FETCHED_STAGE = 0, 1, 2, 3
+_STATUSES = {status.value: status for status in Status}
+
+
+class AgentRow(NamedTuple):
+    """What is remembered of an agent across restarts."""
+
+    name: str
+    last_seen: int
+    linked: bool
+
+
+class Ledger:
+    """History and open exchanges in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def open(self) -> None:
+        """Connect and bring the tables up to date."""
+        await self.database.open(SCHEMA)
+
+    async def write(self, exchanges: Sequence[Row], agents: Sequence[Row]) -> None:
+        """Store rows made by `exchange_row` and `agent_row`; a row never moves backwards."""
+        work = []
+        if exchanges:
+            work.append(Upsert(EXCHANGES, _COLUMNS, _FORWARD, exchanges))
+        if agents:
+            work.append(Upsert(AGENTS, ("name", "last_seen", "linked"), _AGENT_TAIL, agents))
+        await self.database.write(*work)
+
+    async def open_exchanges(self) -> list[Exchange]:
+        """Give every exchange that has no end, a crashed seed relay's `pending` rows included."""
+        rows = await self.database.read(f"{_SELECT} WHERE ended_at IS NULL ORDER BY epoch, counter")
+        return [_exchange(row) for row in rows]
+
+    async def agents(self) -> list[AgentRow]:
+        """Give what is remembered of the agents."""
+        rows = await self.database.read(f"SELECT name, last_seen, linked FROM {AGENTS}")  # noqa: S608
+        return [AgentRow(name, seen, bool(linked)) for name, seen, linked in rows]
+
+    async def find(self, rid: str) -> Exchange | None:
+        """Give one exchange."""
+        rows = await self.database.read(f"{_SELECT} WHERE request_id=$1", rid)
+        return _exchange(rows[0]) if rows else None
+
+    async def recent(self, limit: int) -> list[Exchange]:
+        """Give the newest exchanges, oldest first."""
+        rows = await self.database.read(f"{_SELECT} ORDER BY started_at DESC LIMIT $1", limit)
+        return [_exchange(row) for row in reversed(rows)]
+
+    async def conversation(self, conversation: str, limit: int = 500) -> list[Exchange]:
+        """Give the exchanges of one conversation, oldest first, refusals included."""
+        sql = f"{_SELECT} WHERE conversation_id=$1 ORDER BY started_at DESC LIMIT $2"
+        rows = await self.database.read(sql, conversation, limit)
+        return [_exchange(row) for row in reversed(rows)]
+
+    async def participants(
+        self, conversation: str, now: int
+    ) -> tuple[str, str, tuple[int, ...]] | None:
+        """Give who takes part in a conversation, and when its exchanges of the last hour began."""
+        refusals = ", ".join(f"'{status.value}'" for status in sorted(REFUSALS - ENDS))
+        sql = (
+            f"SELECT from_agent, to_agent, started_at FROM {EXCHANGES} "  # noqa: S608
+            f"WHERE conversation_id=$1 AND status NOT IN ({refusals}) ORDER BY started_at"
+        )
+        rows = await self.database.read(sql, conversation)
+        if not rows:
+            return None
+        starts = tuple(row[2] for row in rows if now - row[2] < HOUR)
+        return rows[0][0], rows[0][1], starts
+
+    async def search(self, text: str, limit: int = 50) -> list[Exchange]:
+        """Give the newest exchanges whose texts or names hold `text`, newest first."""
+        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        columns = ("message", "answer", "late_answer", "error", "from_agent", "to_agent")
+        where = " OR ".join(f"{column} LIKE $1 ESCAPE '\\'" for column in columns)
+        sql = f"{_SELECT} WHERE {where} ORDER BY started_at DESC LIMIT $2"
+        return [_exchange(row) for row in await self.database.read(sql, f"%{escaped}%", limit)]
+
+    async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
+        """Give a page of history for an export: started at or after `instant`, id above `after`."""
+        sql = (
+            f"{_SELECT} WHERE (started_at, request_id) > ($1, $2) "
+            "ORDER BY started_at, request_id LIMIT $3"
+        )
+        return [_exchange(row) for row in await self.database.read(sql, instant, after, limit)]
+
+    async def forget(self, before: int, limit: int) -> int:
+        """Delete up to `limit` ended exchanges that began before `before`; give how many."""
+        sql = (
+            f"SELECT request_id FROM {EXCHANGES} "  # noqa: S608
+            "WHERE started_at < $1 AND ended_at IS NOT NULL LIMIT $2"
+        )
+        rids = [row[0] for row in await self.database.read(sql, before, limit)]
+        if rids:
+            await self._delete(rids)
+        return len(rids)
+
+    async def keep_newest(self, count: int) -> None:
+        """Delete ended exchanges beyond the newest `count` (the bound of a store in memory)."""
+        sql = (
+            f"SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NOT NULL "  # noqa: S608
+            "ORDER BY started_at DESC LIMIT 1000 OFFSET $1"
+        )
+        rids = [row[0] for row in await self.database.read(sql, count)]
+        if rids:
+            await self._delete(rids)
+
+    async def _delete(self, rids: Iterable[str]) -> None:
+        sql = f"DELETE FROM {EXCHANGES} WHERE request_id=$1"  # noqa: S608
+        await self.database.write(*(Statement(sql, (rid,)) for rid in rids))
+
+
+def agent_row(name: str, last_seen: int, linked: bool) -> Row:
+    """Give the row of one agent."""
+    return (name, last_seen, int(linked))
+
+
+def exchange_row(x: Exchange) -> Row:
+    """Give the row of one exchange, in the order of the table."""
+    if not x.ended_at:
+        stage, status = _OPEN_STAGE, _stored(x)
+    elif x.late_at:
+        stage, status = (_FETCHED_STAGE if x.fetched_at else _LATE_STAGE), x.status.value
+    else:
+        stage, status = _ENDED_STAGE, x.status.value
+    return (
+        x.rid,
+        x.conv,
+        x.asker,
+        x.target,
+        x.message,
+        status,
+        x.answer,
+        x.reason,
+        x.at,
+        x.ended_at or None,
+        _text(x.data),
+        _text(x.answer_data),
+        x.attempt,
+        x.sent_at or None,
+        x.taken_at or None,
+        x.heard_at or None,
+        x.beats,
+        x.cap,
+        x.window,
+        x.queue_until,
+        x.depth,
+        json.dumps(x.chain) if x.chain else None,
+        int(x.keyed),
+        x.trace,
+        x.order[0],
+        x.order[1],
+        x.late_answer,
+        _text(x.late_data),
+        x.late_at or None,
+        x.fetched_at or None,
+        stage,
+    )
+
+
+def _stored(x: Exchange) -> str:
+    """Give the status a reader may meet: the two inner ones are shown as what they follow."""
+    if x.status is Status.OPENING:
+        return Status.QUEUED.value
+    if x.status is Status.SETTLING:
+        return (Status.TAKEN if x.taken_at else Status.SENT).value
+    return x.status.value
+
+
+def _text(data: bytes | None) -> str | None:
+    return data.decode() if data is not None else None
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return text.encode() if text is not None else None
+
+
+def _exchange(row: Row) -> Exchange:
+    """Give the record of a row; a row of the seed's relay lacks most of it."""
+    at, ended, attempt = row[8], row[9] or 0, row[12]
+    status = _STATUSES.get(row[5], Status.FAILED if ended else Status.QUEUED)
+    return Exchange(
+        rid=row[0],
+        conv=row[1],
+        asker=row[2],
+        target=row[3],
+        message=row[4],
+        status=status,
+        answer=row[6],
+        reason=row[7],
+        at=at,
+        ended_at=ended,
+        data=_bytes(row[10]),
+        answer_data=_bytes(row[11]),
+        attempt=attempt,
+        sent_at=row[13] or 0,
+        taken_at=row[14] or 0,
+        heard_at=row[15] or 0,
+        beats=row[16],
+        cap=row[17] or at + HOUR,
+        window=row[18] or 120_000,
+        queue_until=row[19],
+        depth=row[20],
+        chain=tuple(json.loads(row[21])) if row[21] else (),
+        keyed=bool(row[22]),
+        trace=row[23],
+        order=(row[24], row[25]),
+        late_answer=row[26],
+        late_data=_bytes(row[27]),
+        late_at=row[28] or 0,
+        fetched_at=row[29] or 0,
+    )

@@ -1,0 +1,262 @@
+"""The composition root: configuration -> store, relay, doors, one server, one task group.
+
+Signals: SIGTERM and SIGINT end the process within 10 s with exit code 0; SIGHUP reads the
+configuration again without dropping a link.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import uvicorn
+
+from hermes_bridge import config as config_file
+from hermes_bridge.clock import SystemClock
+from hermes_bridge.db.base import Database
+from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
+from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
+from hermes_bridge.log import configure, event
+from hermes_bridge.relay.auth import Tokens
+from hermes_bridge.relay.config import DbSection, RelayConfig
+from hermes_bridge.relay.doors.asgi import RelayApp
+from hermes_bridge.relay.doors.bridge import MAX_FRAME, BridgeDoor
+from hermes_bridge.relay.doors.mcp import McpDoor
+from hermes_bridge.relay.doors.server import BoundedHttp, BoundedWebSocket, ServerConfig, sweep
+from hermes_bridge.relay.doors.ui import UiDoor
+from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.verbs import Verbs
+
+_log = logging.getLogger("hermes_bridge.serve")
+_PING_S = 20.0
+_KEEP_ALIVE_S = 75
+_DRAIN_S = 3.0
+_MEMORY_ROWS = 10_000
+_DAY_MS = 86_400_000
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signal handling: ours drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `Service`."""
+        yield
+
+
+class Service:
+    """One relay process, from its configuration to its exit."""
+
+    def __init__(
+        self,
+        config: RelayConfig,
+        reload: Callable[[], RelayConfig] | None = None,
+        *,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """`reload` reads the configuration again on SIGHUP; `ready` is told the server's address."""
+        self._config, self._reload_config, self._tell_ready = config, reload, ready
+        self._stopping = asyncio.Event()
+        self.clock = SystemClock()
+        self.database = database(config.db)
+        self.relay = Relay(
+            config.roster(), config.limits(), clock=self.clock, ledger=Ledger(self.database)
+        )
+        tokens = Tokens(config_file.token_digests(config))
+        verbs = Verbs(self.relay)
+        self._mcp = McpDoor(self.relay, verbs, tokens, origins=frozenset(config.allowed_origins))
+        self._bridge = BridgeDoor(self.relay, verbs, tokens)
+        self._ui = UiDoor(self.relay, config.ui, open_to_all=_is_loopback(config.listen.host))
+        self._app = RelayApp(self.relay, self._bridge, self._ui)
+
+    async def run(self) -> None:
+        """Serve until a signal or `stop`. Raises `HermesBridgeError` when it cannot begin."""
+        listener = bind(self._config)
+        server = self._server(listener)
+        self._on_signals()
+        await self.relay.start()
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self.relay.journal.run()),
+                group.create_task(self.relay.keep_trying_to_load()),
+                group.create_task(self._forget_old()),
+                group.create_task(self._sweep(server)),
+            ]
+            serving = group.create_task(server.serve(sockets=[listener]))
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            address = address_of(listener, self._config)
+            _settle_memory()
+            event(_log, "serve.ready", address=address, pid=os.getpid())
+            if self._tell_ready is not None:
+                self._tell_ready(address)
+            await self._stopping.wait()
+            await self._drain(server)
+            await serving
+            for task in background:
+                task.cancel()
+        await self.database.close()
+        event(_log, "serve.stopped", rows_not_stored=len(self.relay.journal))
+
+    def stop(self) -> None:
+        """Begin to end, as SIGTERM does."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Take agents, tokens, limits and permissions from the file again; a bad file changes nothing."""
+        if self._reload_config is None:
+            return
+        try:
+            fresh = self._reload_config()
+        except HermesBridgeError as error:
+            event(_log, "reload.refused", logging.ERROR, reason=str(error), hint=error.hint)
+            return
+        tokens = Tokens(config_file.token_digests(fresh))
+        gone = self.relay.replace(fresh.roster(), fresh.limits())
+        self._mcp.tokens = tokens
+        self._bridge.revoke(tokens)
+        self._config = fresh
+        event(_log, "reload.done", agents=len(fresh.agents), removed=",".join(gone) or "none")
+
+    async def _drain(self, server: uvicorn.Server) -> None:
+        event(_log, "serve.stopping", exchanges_open=len(self.relay.book))
+        self.relay.drain()
+        await asyncio.sleep(0.2)
+        server.should_exit = True
+        if not await self.relay.journal.drain(_DRAIN_S):
+            event(_log, "store.not_drained", logging.ERROR, rows=len(self.relay.journal))
+
+    async def _sweep(self, server: uvicorn.Server) -> None:
+        """End idle connections and requests that do not arrive."""
+        while True:
+            await asyncio.sleep(5)
+            sweep(server)
+
+    async def _forget_old(self) -> None:
+        """Keep the store within `retention_days`, or a store in memory within its rows."""
+        while True:
+            with contextlib.suppress(DatabaseDown):
+                if self._config.db.driver == "memory":
+                    await self.relay.ledger.keep_newest(_MEMORY_ROWS)
+                elif self._config.retention_days:
+                    before = self.clock.now() - self._config.retention_days * _DAY_MS
+                    while await self.relay.ledger.forget(before, 500):
+                        await asyncio.sleep(0.1)
+            await asyncio.sleep(60 if self._config.db.driver == "memory" else 3600)
+
+    def _on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(signal.SIGTERM, self.stop)
+            loop.add_signal_handler(signal.SIGINT, self.stop)
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def _server(self, listener: socket.socket) -> _Server:
+        listen = self._config.listen
+        config = ServerConfig(
+            self._app,
+            http=BoundedHttp,
+            ws=BoundedWebSocket,
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            ws_max_size=MAX_FRAME,
+            ws_ping_interval=_PING_S,
+            ws_ping_timeout=_PING_S,
+            ws_per_message_deflate=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=3,
+            backlog=2048,
+            ssl_certfile=listen.tls_cert,
+            ssl_keyfile=listen.tls_key,
+        )
+        config.direct = {b"/mcp": self._mcp}
+        return _Server(config)
+
+
+def database(section: DbSection) -> Database:
+    """Give the store that the configuration names."""
+    if section.driver == "memory":
+        return SqliteDatabase(MEMORY)
+    if section.driver == "postgres":
+        raise ConfigError(
+            "This version stores in SQLite or in memory; PostgreSQL comes with a later one.",
+            hint="Remove db.connection_string (or DATABASE_URL), or set db.driver: sqlite.",
+        )
+    return SqliteDatabase(section.path)
+
+
+def bind(config: RelayConfig) -> socket.socket:
+    """Open the listening socket. Raises `ConfigError` with words when it cannot be had."""
+    host, port = config.listen.host, config.listen.port
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}.",
+            hint="Another process may use the port: choose one with listen.port or PORT.",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(listener: socket.socket, config: RelayConfig) -> str:
+    """Give the address a person on this machine can open."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = "127.0.0.1"
+    scheme = "https" if config.listen.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _settle_memory() -> None:
+    """Keep the collector from walking what start-up made; asks make little that only it can free."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def run(
+    path: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Run a relay in this process until it is told to stop."""
+    env = os.environ if env is None else env
+
+    def load() -> RelayConfig:
+        return config_file.load(path, env)
+
+    first = load()
+    configure(level=first.log.level, form=first.log.format)
+
+    async def main() -> None:
+        await Service(first, load, ready=ready).run()
+
+    try:
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
