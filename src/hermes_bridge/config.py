@@ -37,7 +37,7 @@ def load(path: str | Path | None = None, env: Mapping[str, str] | None = None) -
     except FileNotFoundError:
         raise ConfigError(
             f"There is no configuration file {file}.",
-            hint="Write one with `hermes-bridge init`, or name yours with --config or HERMES_BRIDGE_CONFIG.",
+            hint="Write one with `hermes-bridge init`, or name yours: --config, HERMES_BRIDGE_CONFIG.",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(

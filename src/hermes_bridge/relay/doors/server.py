@@ -309,7 +309,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Offer the direct way to the application."""
         super().handle_connect(event)
         if self.response.status_code == 101:
-            extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
+            extensions: dict[str, Any] = self.scope["extensions"]
             extensions[SOCKET] = self
 
     def send_receive_event_to_app(self) -> None:
