@@ -76,7 +76,7 @@ HINTS: dict[str, str] = {
     "already_ended": "This exchange has ended. Call wait_answer to read how.",
     "invalid_arguments": "The call does not fit the tool. Read the reason and correct the arguments.",
     "too_many_calls": "Too many calls of yours are unanswered. Wait for some of them first.",
-    "unknown_tool": "There is no such tool: ask_agent, wait_answer, reply, cancel_ask, list_agents are there.",
+    "unknown_tool": "No such tool. There are ask_agent, wait_answer, reply, cancel_ask, list_agents.",
 }
 """One sentence or two a code; docs/reference/results.md lists the same codes."""
 
