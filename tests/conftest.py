@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-pytest_plugins = ["tests.harness.fixtures"]
+pytest_plugins = ["tests.harness.fixtures", "tests.harness.relay"]
 
 
 @pytest.fixture(scope="session")
