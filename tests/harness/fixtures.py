@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.harness import venvs
 from tests.harness.gateway import Gateway
 from tests.harness.llm import ScriptedModel

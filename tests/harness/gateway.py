@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from tests.harness.venvs import Venv
 
 READY_LINE = "Press Ctrl+C to stop"  # before it, 0.22 queues inbound messages

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.harness import venvs
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Fail, Say, ScriptedModel
