@@ -1,0 +1,1 @@
+"""The connector's rules: pure, synchronous, told what happened."""

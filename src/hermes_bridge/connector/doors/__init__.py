@@ -1,0 +1,1 @@
+"""The connector's doors: gateways over WebSocket, files and policies over HTTP."""

@@ -1,0 +1,175 @@
+"""A connector that runs alone: store, accounts, doors, one server, signals.
+
+SIGTERM and SIGINT stop it within ten seconds and with exit code 0; SIGHUP reads the identity
+file again.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import uvicorn
+
+from hermes_bridge.connector.config import ConnectorConfig
+from hermes_bridge.connector.connector import Connector
+from hermes_bridge.connector.doors.asgi import build
+from hermes_bridge.connector.platforms.base import Platform
+from hermes_bridge.connector.state import logger
+from hermes_bridge.contract.descriptor import CONTRACT_VERSION
+from hermes_bridge.contract.frames import MAX_FRAME
+from hermes_bridge.db.sqlite import SqliteDatabase
+from hermes_bridge.errors import ConfigError, HermesBridgeError
+from hermes_bridge.log import event
+
+_PING_S = 20.0
+_STOP_S = 8.0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to us."""
+        yield
+
+
+class Process:
+    """One connector process. `address` is set when it serves."""
+
+    def __init__(
+        self, config: ConnectorConfig, *, platforms: Mapping[str, Platform] | None = None
+    ) -> None:
+        self._config = config
+        self._database = SqliteDatabase(config.store, durable=config.section.sync_every_commit)
+        self.connector = Connector(config, self._database, platforms=platforms)
+        self._stop = asyncio.Event()
+        self.serving = asyncio.Event()
+        self.address: tuple[str, int] = ("", 0)
+
+    def stop(self) -> None:
+        """Begin to stop, as SIGTERM does."""
+        self._stop.set()
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Serve until stopped.
+
+        Raises:
+            ConfigError: the address is taken, or another connector uses the same store.
+            DatabaseDown: the store cannot be opened.
+        """
+        with _alone(self._config.store), _listener(self._config) as listener:
+            self.address = listener.getsockname()[:2]
+            failed: BaseException | None = None
+            try:
+                await self._serve(listener, signals=signals)
+            except ExceptionGroup as errors:
+                failed = _first(errors)
+            finally:
+                await self._database.close()
+            if failed is not None:
+                raise failed
+
+    async def _serve(self, listener: socket.socket, *, signals: bool) -> None:
+        server = _server(self.connector)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(self.connector.run())
+            await self.connector.ready.wait()
+            serving = group.create_task(server.serve(sockets=[listener]))
+            loop = asyncio.get_running_loop()
+            if signals:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, self.stop)
+                loop.add_signal_handler(
+                    signal.SIGHUP, lambda: group.create_task(self.connector.reload())
+                )
+            self._announce()
+            await self._stop.wait()
+            running.cancel()
+            await asyncio.wait([running], timeout=_STOP_S)
+            server.should_exit = True
+            await asyncio.wait([serving], timeout=_STOP_S)
+            serving.cancel()
+
+    def _announce(self) -> None:
+        count = len(self._config.table)
+        what = "identity" if count == 1 else "identities"
+        host, port = self.address
+        event(logger, f"listening on {host}:{port} (contract v{CONTRACT_VERSION}, {count} {what})")
+        self.serving.set()
+
+
+def _server(connector: Connector) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            build(connector),
+            ws="websockets-sansio",
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws_max_size=MAX_FRAME,
+            ws_ping_interval=_PING_S,
+            ws_ping_timeout=_PING_S,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=75,
+        )
+    )
+
+
+@contextlib.contextmanager
+def _listener(config: ConnectorConfig) -> Iterator[socket.socket]:
+    """Bind before anything else happens: a taken port must not cost a login."""
+    host, port = config.section.host, config.section.port
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', error)}",
+            hint="Is another connector running? RELAY_PORT and RELAY_HOST choose another address.",
+        ) from None
+    with listener:
+        listener.setblocking(False)
+        yield listener
+
+
+@contextlib.contextmanager
+def _alone(store: str) -> Iterator[None]:
+    """Hold the store's lock: two connectors on one store would answer every message twice."""
+    path = Path(store + ".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file: IO[str] = path.open("w", encoding="ascii")
+    except OSError as error:
+        raise ConfigError(
+            f"the state directory {path.parent} cannot be used: {error.strerror}",
+            hint="Set HERMES_BRIDGE_CONNECTOR_STATE_DIR to a directory that is yours.",
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"another connector uses the store {store}",
+                hint="One connector serves an account. Stop the other one, or give this one a "
+                "state directory and accounts of its own.",
+            ) from None
+        yield
+
+
+def _first(errors: ExceptionGroup) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, HermesBridgeError) else errors

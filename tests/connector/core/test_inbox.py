@@ -1,0 +1,301 @@
+"""What is owed to gateways: sentences for every promise."""
+
+import pytest
+
+from hermes_bridge.connector.core.inbox import (
+    ACKED,
+    EXPIRED,
+    WRITTEN,
+    Deliver,
+    Done,
+    Effect,
+    Entry,
+    Inbox,
+    Parked,
+    Rules,
+    Wake,
+)
+from hermes_bridge.connector.core.message import Message
+
+RULES = Rules(ack_timeout_ms=100, ttl_ms=10_000, max_replays=2, busy_hold_ms=1000, settle_ms=50)
+
+
+def entry(
+    number: int, bot: str = "a", channel: str = "room", *, at: int = 0, urgent: bool = False
+) -> Entry:
+    message = Message("p", channel, f"m{number}", "ada", f"text {number}")
+    return Entry(number, bot, channel, f"m{number}", message, at, urgent=urgent)
+
+
+def delivered(inbox: Inbox, now: int = 0) -> list[tuple[int, int]]:
+    """Perform every `Deliver` at once: give (entry, connection) of what was written."""
+    written = []
+    while effects := [each for each in inbox.take() if isinstance(each, Deliver)]:
+        for effect in effects:
+            link = inbox.claim(effect.entry, now)
+            if link is not None:
+                written.append((effect.entry.id, link))
+    return written
+
+
+def kinds(effects: list[Effect], kind: type) -> list[Effect]:
+    return [each for each in effects if isinstance(each, kind)]
+
+
+@pytest.mark.clause("relay.inbox.1")
+def test_a_message_waits_until_its_bot_has_a_connection() -> None:
+    inbox = Inbox(RULES)
+    inbox.add(entry(1), 0)
+    assert delivered(inbox) == []
+    inbox.link_up("a", 7, 0)
+    assert delivered(inbox) == [(1, 7)]
+
+
+@pytest.mark.clause("relay.inbox.2")
+def test_one_message_of_a_chat_is_out_at_a_time_and_others_are_not_held_up() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    for number, channel in ((1, "room"), (2, "room"), (3, "other")):
+        inbox.add(entry(number, channel=channel), 0)
+    assert delivered(inbox) == [(1, 1), (3, 1)]
+    inbox.acked(1, 0)
+    assert delivered(inbox) == [(2, 1)]
+
+
+@pytest.mark.clause("relay.inbox.3")
+def test_a_lost_connection_gives_back_what_it_did_not_acknowledge_first() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox)
+    inbox.link_down("a", 1, 0)
+    assert delivered(inbox) == []
+    inbox.link_up("a", 2, 0)
+    assert delivered(inbox) == [(1, 2)]
+
+
+@pytest.mark.clause("relay.inbox.3")
+def test_a_newer_connection_takes_over_and_the_old_ones_end_changes_nothing() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    assert delivered(inbox) == [(1, 1)]
+    inbox.link_up("a", 2, 0)
+    assert delivered(inbox) == [(1, 2)]
+    inbox.link_down("a", 1, 0)
+    inbox.add(entry(2, channel="other"), 0)
+    assert delivered(inbox) == [(2, 2)]
+
+
+@pytest.mark.clause("relay.inbox.4")
+def test_silence_repeats_a_message_and_too_many_repeats_park_it() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    written = []
+    for now in (0, 100, 200):
+        inbox.expire(now)
+        written += delivered(inbox, now)
+    assert written == [(1, 1)] * 3
+    inbox.expire(300)
+    effects = inbox.take()
+    assert [each.entry.id for each in kinds(effects, Parked)] == [1]
+    assert [each.entry.id for each in kinds(effects, Deliver)] == [2]
+
+
+def test_nothing_is_repeated_before_its_time() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    delivered(inbox, 0)
+    assert inbox.next_deadline() == 100
+    inbox.expire(99)
+    assert delivered(inbox, 99) == []
+
+
+def test_an_ack_that_comes_after_the_repeat_was_scheduled_still_counts() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    delivered(inbox, 0)
+    inbox.link_down("a", 1, 10)
+    assert inbox.acked(1, 20) is not None
+    inbox.link_up("a", 2, 30)
+    assert delivered(inbox, 30) == []
+
+
+def test_an_ack_of_something_never_sent_removes_nothing() -> None:
+    inbox = Inbox(RULES)
+    inbox.add(entry(1), 0)
+    assert inbox.acked(1, 0) is None
+    assert inbox.acked(99, 0) is None
+    inbox.link_up("a", 1, 0)
+    assert delivered(inbox) == [(1, 1)]
+
+
+@pytest.mark.clause("relay.inbox.5")
+def test_what_is_too_old_is_dropped_by_name() -> None:
+    inbox = Inbox(RULES)
+    inbox.add(entry(1, at=0), 0)
+    inbox.add(entry(2, at=9_000), 9_000)
+    inbox.take()
+    inbox.sweep(10_001)
+    assert [(each.entry.id, each.reason) for each in kinds(inbox.take(), Done)] == [(1, EXPIRED)]
+
+
+@pytest.mark.clause("relay.inbox.6")
+def test_an_absent_gateway_is_woken_at_most_once_a_minute() -> None:
+    inbox = Inbox(RULES)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 10)
+    assert len(kinds(inbox.take(), Wake)) == 1
+    inbox.add(entry(3), 60_000)
+    assert len(kinds(inbox.take(), Wake)) == 1
+    inbox.link_up("a", 1, 60_000)
+    inbox.add(entry(4, channel="other"), 130_000)
+    assert kinds(inbox.take(), Wake) == []
+
+
+def test_a_claim_without_a_connection_keeps_the_place_in_the_lane() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    (deliver,) = kinds(inbox.take(), Deliver)
+    inbox.link_down("a", 1, 0)
+    assert isinstance(deliver, Deliver)
+    assert inbox.claim(deliver.entry, 0) is None
+    inbox.link_up("a", 2, 0)
+    assert delivered(inbox) == [(1, 2)]
+
+
+def test_a_delivery_is_claimed_once() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    (deliver,) = kinds(inbox.take(), Deliver)
+    assert isinstance(deliver, Deliver)
+    assert inbox.claim(deliver.entry, 0) == 1
+    assert inbox.claim(deliver.entry, 0) is None
+
+
+def test_without_acks_what_is_written_is_done() -> None:
+    inbox = Inbox(Rules(acks=False))
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    effects = inbox.take()
+    (deliver,) = kinds(effects, Deliver)
+    assert isinstance(deliver, Deliver)
+    inbox.claim(deliver.entry, 0)
+    assert [each.reason for each in kinds(inbox.take(), Done)] == [WRITTEN]
+
+
+@pytest.mark.clause("relay.hold.1")
+def test_after_an_ack_the_chat_is_held_until_the_final_answer() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.learned("a", finals=True, types=False)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    assert delivered(inbox, 0) == [(1, 1)]
+    inbox.acked(1, 10)
+    assert delivered(inbox, 10) == []
+    inbox.final("a", "room", 500)
+    inbox.expire(549)
+    assert delivered(inbox, 549) == []
+    inbox.expire(550)
+    assert delivered(inbox, 550) == [(2, 1)]
+
+
+@pytest.mark.clause("relay.hold.1")
+def test_a_hold_ends_by_itself() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.learned("a", finals=True, types=False)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.expire(999)
+    assert delivered(inbox, 999) == []
+    inbox.expire(1000)
+    assert delivered(inbox, 1000) == [(2, 1)]
+
+
+@pytest.mark.clause("relay.hold.2")
+def test_typing_holds_a_chat_and_its_end_lets_it_go() -> None:
+    inbox = Inbox(Rules(busy_hold_ms=60_000, typing_ms=6_000))
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox, 0)
+    inbox.typing("a", "room", 5)
+    inbox.acked(1, 10)
+    for now in (2_000, 4_000):
+        inbox.typing("a", "room", now)
+    inbox.expire(9_999)
+    assert delivered(inbox, 9_999) == []
+    inbox.expire(10_000)
+    assert delivered(inbox, 10_000) == [(2, 1)]
+
+
+@pytest.mark.clause("relay.hold.3")
+def test_the_owners_stop_is_never_held() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.learned("a", finals=True, types=False)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.add(entry(3, urgent=True), 5)
+    assert delivered(inbox, 5) == [(3, 1)]
+
+
+def test_a_gateway_that_shows_no_signs_is_never_held() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox)
+    inbox.acked(1, 0)
+    assert delivered(inbox) == [(2, 1)]
+
+
+def test_a_lost_connection_ends_the_hold() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.learned("a", finals=True, types=False)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.link_down("a", 1, 10)
+    inbox.link_up("a", 2, 20)
+    assert delivered(inbox, 20) == [(2, 2)]
+
+
+def test_what_was_learned_of_a_gateway_can_be_read_back() -> None:
+    inbox = Inbox(RULES)
+    assert inbox.traits("a") == (False, False)
+    inbox.typing("a", "room", 0)
+    inbox.final("a", "room", 0)
+    assert inbox.traits("a") == (True, True)
+
+
+def test_depth_counts_what_waits_and_what_is_out() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1, at=5), 5)
+    inbox.add(entry(2, at=9), 9)
+    delivered(inbox)
+    assert inbox.depth("a") == (2, 5)
+    found = inbox.entry(2)
+    assert found is not None
+    inbox.dropped(found, "dropped", 10)
+    inbox.acked(1, 10)
+    assert inbox.depth("a") == (0, 0)
+    assert {each.reason for each in kinds(inbox.take(), Done)} == {"dropped", ACKED}
