@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ Json = dict[str, Any]
 def token_of(name: str) -> str:
     """The token that a relay of these tests gives an agent."""
     return f"token-of-{name}-0123456789"
+
+
+def crowd(count: int) -> list[str]:
+    """Names of `count` agents, to be taken one by one with `RelayProcess.agent`."""
+    return [f"n{i}" for i in range(count)]
 
 
 def free_port() -> int:
@@ -80,6 +85,7 @@ class RelayProcess:
         }
         self.config: Json = {**base, **(config or {})}
         self.write(self.config)
+        self._unused = iter([entry["name"] for entry in listed])
         self.env = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "HOME": str(folder),
@@ -123,6 +129,10 @@ class RelayProcess:
 
     def token(self, agent: str) -> str:
         return self.tokens.get(agent) or token_of(agent)
+
+    def agent(self) -> str:
+        """An agent that no test of this module used before (`agents=crowd(50)`)."""
+        return next(self._unused)
 
     @property
     def pid(self) -> int:
@@ -325,6 +335,32 @@ def relays(tmp_path: Path) -> Iterator[Make]:
 def module_relays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     """The same for relays that the tests of one module share."""
     yield from _factory(tmp_path_factory.mktemp("relays"))
+
+
+@pytest.fixture
+def relay(shared: RelayProcess) -> Iterator[RelayProcess]:
+    """The relay that a module's tests share (its fixture `shared`), looked at after each of them."""
+    yield shared
+    assert shared.running, shared.log()[-8000:]
+    shared.no_traceback()
+    assert shared.get("/health")[0] == 200
+
+
+Clients = Callable[..., "Mcp"]
+
+
+@pytest.fixture
+async def mcp(relay: RelayProcess) -> AsyncIterator[Clients]:
+    """Return `make(agent, era=...)`: MCP clients of the shared relay, closed after the test."""
+    made: list[Mcp] = []
+
+    def make(agent: str, **options: Any) -> Mcp:
+        made.append(Mcp(relay, agent, **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
@@ -728,6 +764,7 @@ class Mcp:
         self._idle: list[Wire] = []
         self._ids = itertools.count(1)
         self._pending: set[asyncio.Task[Reply]] = set()
+        self._wires: list[Wire] = []
 
     async def __aenter__(self) -> "Mcp":
         return self
@@ -738,8 +775,9 @@ class Mcp:
     async def close(self) -> None:
         for task in list(self._pending):
             task.cancel()
-        for wire in self._idle:
+        for wire in self._wires:
             await wire.close()
+        self._wires.clear()
         self._idle.clear()
 
     def message(
@@ -774,14 +812,19 @@ class Mcp:
         """Send a request (JSON value or bytes) and read its answer in the background."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = request_bytes(method, "/mcp", self.base if headers is None else headers, content)
-        wire = self._idle.pop() if self._idle else await Wire.open(self.relay.port)
+        wire = self._idle.pop() if self._idle else await self._open()
         if wire.reader.at_eof():
-            wire = await Wire.open(self.relay.port)
+            wire = await self._open()
         await wire.send(sent)
         task = asyncio.get_running_loop().create_task(self._read(wire, method))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
         return Pending(wire, task)
+
+    async def _open(self) -> Wire:
+        wire = await Wire.open(self.relay.port)
+        self._wires.append(wire)
+        return wire
 
     async def _read(self, wire: Wire, method: str) -> Reply:
         reply = await wire.rest(await wire.head(), method)

@@ -81,6 +81,10 @@ class McpDoor:
             what = b'{"error":"accept application/json and text/event-stream"}'
             out.respond(406, _JSON, what)
             return
+        if not _is_utf8(body):
+            fault = Fault(400, wire.PARSE_ERROR, "The body is not UTF-8")
+            out.respond(400, _JSON, wire.error(None, fault))
+            return
         if body[:1] != b"{" and body.lstrip()[:1] == b"[":
             self._batch(body, client, out)
             return
@@ -463,6 +467,17 @@ class _Many(_Answer):
 
 
 _NOT_RPC = "This is not a JSON-RPC 2.0 request"
+
+
+def _is_utf8(content: bytes) -> bool:
+    """Whether all of it is text: a decoder that skips a value does not look into it."""
+    if content.isascii():
+        return True
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _event(message: bytes) -> bytes:

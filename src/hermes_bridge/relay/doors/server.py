@@ -12,10 +12,12 @@ That is half of the CPU time of an ask (benches/README.md).
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -93,6 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._fields: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._body_size = 0
+        self._data = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell a door that still owes an answer."""
@@ -108,7 +111,9 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if not self._whole or self._fed == 0:
             self._fed += len(data)
+        self._data = data
         super().data_received(data)
+        self._data = b""
         if not self._whole and self._fed > MAX_HEAD and self._door is None and not self._headed:
             self._refuse(431, "The request head is too large.")
 
@@ -140,7 +145,9 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("head too large")
         if self._last:
             raise ValueError("pipelined behind an unanswered request")
-        door = self._direct.get(self.url)
+        if self._offers_other():
+            return
+        door = self._direct.get(self.url) or self._direct.get(_path_of(self.url))
         if door is not None and not self.parser.should_upgrade():
             self._door = door
             self._body, self._body_size = [], 0
@@ -163,6 +170,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole: serve it."""
+        if self._offers_other():
+            return
         self._whole = True
         self._fed = 0
         door = self._door
@@ -183,6 +192,25 @@ class BoundedHttp(HttpToolsProtocol):
         except Exception as error:  # noqa: BLE001 - one request ends, never the process
             _log.error("door.failed", exc_info=error)
             self.respond(500, b"content-type: application/json\r\n", b'{"error":"internal error"}')
+
+    def _offers_other(self) -> bool:
+        """Whether the client offers to go on in a protocol that is not spoken here (`Upgrade: h2c`)."""
+        return (
+            self.parser.should_upgrade()
+            and not self._should_upgrade()
+            and self.parser.get_method() != b"CONNECT"
+        )
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Ignore such an offer (RFC 9110, 7.8). The parser stopped at it: read the request without it."""
+        stopped = sys.exc_info()[1]
+        if not self._offers_other() or stopped is None:
+            return
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+        lines += [b"%b: %b" % pair for pair in self.headers if pair[0] != b"upgrade"]
+        rest = self._data[stopped.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join([*lines, b"", b""]) + rest)
 
     # Out
 
@@ -366,6 +394,14 @@ def sweep(server: uvicorn.Server) -> None:
     for connection in list(server.server_state.connections):
         if isinstance(connection, BoundedHttp):
             connection.sweep(now)
+
+
+def _path_of(target: bytes) -> bytes:
+    """Give the path of a request target that has a query or is in absolute form; else nothing."""
+    path = target.partition(b"?")[0]
+    if path[:4].lower() == b"http":
+        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
+    return path
 
 
 def _chunk(content: bytes) -> bytes:
