@@ -1,0 +1,139 @@
+"""The Hermes home: where our files lie, what config.yaml says, and the operator's allow list.
+
+Hermes may serve several homes in one process, so nothing here is remembered.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .config import ALIAS, PLATFORM, Env, Settings, SettingsError, read_settings
+
+DIRECTORY = "http_callback"
+
+
+def hermes_home() -> Path:
+    """Give the home of the profile that is being served now."""
+    try:
+        from hermes_constants import get_hermes_home
+    except ImportError:
+        return Path(os.environ.get("HERMES_HOME") or Path.home() / ".hermes")
+    return Path(get_hermes_home())
+
+
+def state_directory(home: Path) -> Path:
+    """Give the directory of our files."""
+    return home / DIRECTORY
+
+
+def environment(home: Path) -> Env:
+    """Give a look-up of variables: Hermes' own scoped one, the process, then the home's .env."""
+    try:
+        from agent.secret_scope import get_secret
+    except ImportError:
+        get_secret = None
+    written = _dotenv(home / ".env")
+
+    def find(name: str) -> str | None:
+        if get_secret is not None:
+            try:
+                value = get_secret(name)
+            except Exception:  # noqa: BLE001 - a scope that refuses is as good as an unset variable
+                value = None
+            if isinstance(value, str) and value:
+                return value
+            if _multiplexed():
+                return written.get(name)
+        return os.environ.get(name) or written.get(name)
+
+    return find
+
+
+def _multiplexed() -> bool:
+    # With several profiles in one process, the process's variables belong to none of them.
+    try:
+        from agent.secret_scope import is_multiplex_active
+    except ImportError:
+        return False
+    return bool(is_multiplex_active())
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and name and not name.startswith("#"):
+            found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def read_config(home: Path) -> dict[str, Any]:
+    """Give `platforms.http_callback.extra` of config.yaml, the alias' own settings laid over it.
+
+    Raises:
+        SettingsError: the file is not YAML.
+    """
+    path = home / "config.yaml"
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        return {}
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is not YAML: {str(error)[:200]}") from None
+    found: dict[str, Any] = {}
+    for name in (PLATFORM, ALIAS):
+        found.update(_extra_of(data, name))
+    return found
+
+
+def _extra_of(data: Any, name: str) -> dict[str, Any]:
+    block: Any = data
+    for key in ("platforms", name):
+        block = block.get(key) if isinstance(block, dict) else None
+    if not isinstance(block, dict):
+        return {}
+    extra = block.get("extra")
+    found = dict(extra) if isinstance(extra, dict) else {}
+    home = block.get("home_channel")
+    if isinstance(home, dict) and isinstance(home.get("chat_id"), str):
+        found.setdefault("home_url", home["chat_id"])
+    return found
+
+
+def load_settings(home: Path, extra: Mapping[str, Any] | None = None) -> Settings:
+    """Read all settings of a home; `extra` is what Hermes has read of config.yaml already.
+
+    Raises:
+        SettingsError: something cannot be used.
+    """
+    merged = {**read_config(home), **(extra or {})}
+    return read_settings(merged, environment(home), read_allow_list(home))
+
+
+def read_allow_list(home: Path) -> list[str]:
+    """Give the entries that `hermes callback allow` has written."""
+    try:
+        data = json.loads((state_directory(home) / "allow.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [item for item in data if isinstance(item, str)] if isinstance(data, list) else []
+
+
+def write_allow_list(home: Path, entries: list[str]) -> None:
+    """Replace the allow list, whole."""
+    directory = state_directory(home)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = directory / "allow.json.new"
+    fresh.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
+    fresh.chmod(0o600)
+    fresh.replace(directory / "allow.json")
