@@ -5,6 +5,7 @@ Knows the tables only as text. Everything above it passes `now` in unix millisec
 
 import logging
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from .schema import OPEN_STATES, TABLES, VERSION
 logger = logging.getLogger(__name__)
 
 BUSY_MS = 5_000
+MOST_GUESSED = 200_000
 _DAMAGED = ("malformed", "not a database", "disk image", "corrupt", "file is encrypted")
 
 
@@ -170,25 +172,53 @@ class Store:
 
 
 def _salvage(aside: Path, into: sqlite3.Connection) -> int:
-    """Copy every row that can still be read; each alone, so that one bad page costs one row."""
+    """Copy every row that can still be read; each alone, so that one bad page costs few rows."""
+    scratch = _whole_copy(aside)
     saved = 0
     try:
-        old = sqlite3.connect(f"file:{aside}?mode=ro", uri=True)
+        old = sqlite3.connect(scratch)
         old.row_factory = sqlite3.Row
-        seqs = [row[0] for row in _readable(old.execute("SELECT seq FROM deliveries ORDER BY seq"))]
+        for seq in _seqs(old):
+            try:
+                row = old.execute("SELECT * FROM deliveries WHERE seq=?", (seq,)).fetchone()
+                saved += _copy(dict(row), into) if row else 0
+            except (sqlite3.Error, UnicodeDecodeError):
+                continue
+        with suppress(sqlite3.Error):
+            for route in _readable(old.execute("SELECT * FROM routes")):
+                into.execute("INSERT OR IGNORE INTO routes VALUES (?,?,?,?,?)", tuple(route))
+        old.close()
     except sqlite3.Error:
-        return 0
-    for seq in seqs:
-        try:
-            row = old.execute("SELECT * FROM deliveries WHERE seq=?", (seq,)).fetchone()
-            saved += _copy(dict(row), into) if row else 0
-        except sqlite3.Error:
-            continue
-    with suppress(sqlite3.Error):
-        for route in _readable(old.execute("SELECT * FROM routes")):
-            into.execute("INSERT OR IGNORE INTO routes VALUES (?,?,?,?,?)", tuple(route))
-    old.close()
+        return saved
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{scratch}{suffix}").unlink(missing_ok=True)
     return saved
+
+
+def _whole_copy(aside: Path) -> Path:
+    """Copy the file; a torn one is filled up to its full size, or nothing could be read."""
+    scratch = Path(f"{aside}.scratch")
+    for suffix in ("", "-wal"):
+        with suppress(OSError):
+            shutil.copyfile(f"{aside}{suffix}", f"{scratch}{suffix}")
+    with suppress(OSError), scratch.open("r+b") as file:
+        head = file.read(100)
+        pages = int.from_bytes(head[28:32], "big") * int.from_bytes(head[16:18], "big")
+        size = scratch.stat().st_size
+        if head[:15] == b"SQLite format 3" and size < pages <= size * 1000:
+            file.truncate(pages)
+    return scratch
+
+
+def _seqs(old: sqlite3.Connection) -> Iterator[int]:
+    """Give every number a row may have. Looking each up leaps over pages that cannot be read."""
+    try:
+        row = old.execute("SELECT seq FROM sqlite_sequence WHERE name='deliveries'").fetchone()
+        last = int(row[0]) if row else 0
+    except sqlite3.Error:
+        last = 0
+    yield from range(1, last + 1 if last else MOST_GUESSED)
 
 
 def _copy(row: dict[str, Any], into: sqlite3.Connection) -> int:
