@@ -36,6 +36,7 @@ class BookMachine(RuleBasedStateMachine):
     def ask(self, asker: str, to: str, conv: str | None, queue: bool) -> str:
         exchange = self.world.ask(to, asker, conv, queue=queue)
         self.all[exchange.rid] = exchange
+        self.world.pass_ms(0)  # the shell's timer: a target away for too long ends it at once
         return exchange.rid
 
     @rule(rid=exchanges)
