@@ -889,29 +889,33 @@ class Mcp:
 
 
 async def raw(port: int, data: bytes, *, end: bool = False, timeout: float = 5) -> bytes:
-    """Send bytes; return what came until the relay closed, or until it was silent for 0.3 s after
-    something came. `end` closes our sending side."""
+    """Send bytes; return what came until the relay closed, or until it was silent after a whole
+    answer came. `end` closes our sending side."""
     wire = await Wire.open(port)
     got = b""
+    with contextlib.suppress(ConnectionError):
+        await wire.send(data)
+        if end:
+            wire.writer.write_eof()
     try:
-        with contextlib.suppress(ConnectionError):
-            await wire.send(data)
-            if end:
-                wire.writer.write_eof()
         async with asyncio.timeout(timeout):
-            while True:
-                try:
-                    async with asyncio.timeout(0.3 if got else timeout):
-                        piece = await wire.reader.read(65536)
-                except TimeoutError:
-                    if got:
-                        break
-                    raise
-                except ConnectionError:
-                    break
-                if not piece:
-                    break
+            while not _whole(got):
+                if not (piece := await wire.reader.read(65536)):
+                    return got
                 got += piece
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                while piece := await wire.reader.read(65536):
+                    got += piece
+    except ConnectionError:
+        pass
     finally:
         await wire.close()
     return got
+
+
+def _whole(answer: bytes) -> bool:
+    """Whether bytes hold a response with all of its body."""
+    head, found, body = answer.partition(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+    return bool(found) and len(body) >= int(length or 0)

@@ -172,7 +172,8 @@ class McpDoor:
             modern = True
         caller = Caller(client.agent, trace=meta.traceparent if meta is not None else None)
         given = self.verbs.call(call.name, caller, call.arguments)
-        request = _ToolRequest(rid, modern, meta.progress if meta is not None else None, client)
+        progress = meta.progress if meta is not None else None
+        request = _ToolRequest(rid, modern, call.name == "ask_agent", progress, client)
         self._given(request, given, answer)
 
     def _given(self, request: "_ToolRequest", given: Given, answer: "_Answer") -> None:
@@ -228,8 +229,12 @@ class McpDoor:
         except (msgspec.MsgspecError, RecursionError):
             return
         calls = self._legacy.get((agent, rid), [])
-        if len(calls) == 1:
+        if len(calls) != 1:
+            return
+        if calls[0].request.asks:
             self.relay.cancel(calls[0].exchange.rid, f"cancelled by {agent}")
+        else:
+            calls[0].poke(Poke.SLICE)
 
     def _batch(self, content: bytes, client: "_Client", out: Out) -> None:
         """Serve a batch (2025-03-26): all its answers together, when the last is there."""
@@ -301,10 +306,11 @@ class McpDoor:
 
     def gone(self, call: "_McpCall") -> None:
         """The client hung up. For a modern client that is a cancel, unless it can come back with a key."""
-        exchange = call.exchange
+        exchange, request = call.exchange, call.request
         self.leave(call)
-        if call.request.modern and not exchange.keyed and not self.relay.is_held(exchange.rid):
-            self.relay.cancel(exchange.rid, f"{call.request.client.agent} hung up")
+        ends = request.modern and request.asks and not exchange.keyed
+        if ends and not self.relay.is_held(exchange.rid):
+            self.relay.cancel(exchange.rid, f"{request.client.agent} hung up")
 
 
 class _Client(msgspec.Struct, frozen=True, gc=False):
@@ -326,6 +332,8 @@ class _ToolRequest(msgspec.Struct, frozen=True, gc=False):
 
     rid: Id
     modern: bool
+    asks: bool
+    """Whether its end is the end of an ask: of `wait_answer` only the waiting ends."""
     progress: int | str | None
     client: _Client
 

@@ -333,6 +333,14 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     sink: Callable[[str | None], None] | None = None
     on_writable: Callable[[], None] | None = None
 
+    def data_received(self, data: bytes) -> None:
+        """Read frames; refuse a handshake that cannot be read."""
+        super().data_received(data)
+        if not self.handshake_initiated and self.conn.handshake_exc is not None:
+            self.handshake_complete = True
+            self.transport.write(b"%bcontent-length: 0\r\nconnection: close\r\n\r\n" % _LINES[400])
+            self.transport.close()
+
     def handle_connect(self, event: Any) -> None:
         """Offer the direct way to the application."""
         super().handle_connect(event)
