@@ -5,6 +5,7 @@
     ├── UsageError        a command was called in a way it cannot obey
     ├── Unreachable       a server that a command needs does not answer
     ├── DatabaseDown      the store does not answer now; the caller keeps its data and tries again
+    ├── RowRefused        the store works, and will never take this data
     └── PeerError         the other end of a connection broke the contract
 
 Each carries what happened, what it means and what to do. Expected outcomes of an ask are
@@ -40,6 +41,10 @@ class Unreachable(HermesBridgeError):
 
 class DatabaseDown(HermesBridgeError):
     """The store does not answer now. Nothing is lost by this alone: keep the rows and retry."""
+
+
+class RowRefused(HermesBridgeError):
+    """The store works and refuses the data: trying again does not help."""
 
 
 class PeerError(HermesBridgeError):

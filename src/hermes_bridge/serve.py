@@ -189,11 +189,24 @@ def database(section: DbSection) -> Database:
     if section.driver == "memory":
         return SqliteDatabase(MEMORY)
     if section.driver == "postgres":
-        raise ConfigError(
-            "This version stores in SQLite or in memory; PostgreSQL comes with a later one.",
-            hint="Remove db.connection_string (or DATABASE_URL), or set db.driver: sqlite.",
-        )
+        return _postgres(section.connection_string or "")
     return SqliteDatabase(section.path)
+
+
+def _postgres(dsn: str) -> Database:
+    if not dsn.startswith(("postgresql://", "postgres://", "postgresql+asyncpg://")):
+        raise ConfigError(
+            "db.connection_string (or DATABASE_URL) is not a PostgreSQL address.",
+            hint="It begins with postgresql://, as in postgresql://user:password@host:5432/name.",
+        )
+    try:
+        from hermes_bridge.db.postgres import PostgresDatabase
+    except ImportError:
+        raise ConfigError(
+            "PostgreSQL needs a package that is not installed.",
+            hint="Install it with `pip install 'hermes-bridge[postgres]'`.",
+        ) from None
+    return PostgresDatabase(dsn)
 
 
 def bind(config: RelayConfig) -> socket.socket:

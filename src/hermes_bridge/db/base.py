@@ -2,6 +2,8 @@
 
 SQL text is written once with `$1, $2` for its arguments. Everything that fails because of the
 store (gone, locked, full, corrupt) is a `DatabaseDown`: the caller keeps its rows and retries.
+Data that the store will never take is a `RowRefused`. Instants are unix milliseconds in every
+dialect, whatever the column's type.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ class Statement(NamedTuple):
 
 
 class Upsert(NamedTuple):
-    """Many rows for one table. `tail` is the conflict clause (`ON CONFLICT ...`) or empty."""
+    """Many rows for one table, none twice. `tail` is the conflict clause (`ON CONFLICT ...`) or empty."""
 
     table: str
     columns: tuple[str, ...]
@@ -42,7 +44,7 @@ class Schema(NamedTuple):
 
 
 class Database(Protocol):
-    """A store. All methods raise `DatabaseDown` and nothing else when it does not answer."""
+    """A store. All methods raise `DatabaseDown` and nothing else when it does not answer in time."""
 
     @property
     def dialect(self) -> str:
@@ -59,6 +61,10 @@ class Database(Protocol):
 
     async def read(self, sql: str, *args: Any) -> list[Row]:
         """Give the rows of a query. Never waits for a writer."""
+        ...
+
+    async def scan(self, sql: str, *args: Any) -> list[Row]:
+        """Give the rows of a query that may take long. No `read` waits for it."""
         ...
 
     async def close(self) -> None:

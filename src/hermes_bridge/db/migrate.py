@@ -1,6 +1,7 @@
 """Bring a schema up to date, one numbered step at a time, each in the caller's transaction."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 from hermes_bridge.db.base import Migration, Schema
 
@@ -28,3 +29,21 @@ def apply_sync(schema: Schema, execute: Callable[..., Iterable[tuple[int]]]) -> 
         for sql in step.sqlite:
             execute(sql, ())
         execute(f"INSERT INTO {TABLE}(part, version) VALUES (?, ?)", (schema.part, step.version))  # noqa: S608
+
+
+async def apply_async(
+    schema: Schema,
+    execute: Callable[..., Awaitable[Any]],
+    fetch: Callable[..., Awaitable[Sequence[Sequence[Any]]]],
+) -> None:
+    """Apply what is missing through `execute(sql, *args)`, for PostgreSQL."""
+    await execute(CREATE)
+    found = await fetch(f"SELECT version FROM {TABLE} WHERE part=$1", schema.part)  # noqa: S608
+    for step in pending(schema, [row[0] for row in found]):
+        for sql in step.postgres:
+            await execute(sql)
+        await execute(
+            f"INSERT INTO {TABLE}(part, version) VALUES ($1, $2)",  # noqa: S608
+            schema.part,
+            step.version,
+        )

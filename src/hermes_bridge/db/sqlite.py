@@ -1,4 +1,4 @@
-"""SQLite: one thread writes, one reads; the event loop never waits for a disk.
+"""SQLite: one thread writes, one reads, one scans; the event loop never waits for a disk.
 
 A batch is written with multi-row statements, so that the writer thread holds the interpreter
 for a few calls a batch and not for three a row: that halves what a stored ask costs. The file
@@ -18,11 +18,20 @@ from typing import Any, TypeVar
 
 from hermes_bridge.db.base import Row, Schema, Statement, Upsert
 from hermes_bridge.db.migrate import apply_sync
-from hermes_bridge.errors import DatabaseDown
+from hermes_bridge.errors import DatabaseDown, RowRefused
 
 _T = TypeVar("_T")
 _ARGUMENT = re.compile(r"\$(\d+)")
 _CHUNKS = (64, 16, 4, 1)
+_REFUSALS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    UnicodeError,
+    OverflowError,
+)
+"""What speaks of the data and not of the file."""
 MEMORY = ":memory:"
 
 
@@ -51,12 +60,15 @@ class SqliteDatabase:
         self._schemas: tuple[Schema, ...] = ()
         self._writer = _Connection(self._connect_writer, "hb-db-write")
         memory = self.path == MEMORY
-        self._reader = self._writer if memory else _Connection(self._connect_reader, "hb-db-read")
+        self._reader = self._scanner = self._writer
+        if not memory:
+            self._reader = _Connection(self._connect_reader, "hb-db-read")
+            self._scanner = _Connection(self._connect_reader, "hb-db-scan")
 
     async def open(self, *schemas: Schema) -> None:
         """Create the file if it is missing and bring the schemas up to date."""
         self._schemas = schemas or self._schemas
-        await self._writer.run(lambda connection: None)
+        await self._writer.run(self._migrate)
 
     async def write(self, *work: Statement | Upsert) -> None:
         """Do all of `work` in one transaction."""
@@ -68,9 +80,14 @@ class SqliteDatabase:
         text = _qmarks(sql)
         return await self._reader.run(lambda connection: connection.execute(text, args).fetchall())
 
+    async def scan(self, sql: str, *args: Any) -> list[Row]:
+        """Give the rows of a query that may take long."""
+        text = _qmarks(sql)
+        return await self._scanner.run(lambda connection: connection.execute(text, args).fetchall())
+
     async def close(self) -> None:
-        """Close both connections; a running statement is interrupted."""
-        for connection in {self._reader, self._writer}:
+        """Close the connections; a running statement is interrupted."""
+        for connection in {self._scanner, self._reader, self._writer}:
             await connection.close()
 
     def _connect_writer(self) -> sqlite3.Connection:
@@ -82,16 +99,22 @@ class SqliteDatabase:
         if not memory:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA journal_size_limit=67108864")
+        try:
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             for schema in self._schemas:
                 apply_sync(schema, connection.execute)
         except BaseException:
             connection.rollback()
-            connection.close()
             raise
         connection.commit()
-        return connection
 
     def _connect_reader(self) -> sqlite3.Connection:
         if not Path(self.path).exists():
@@ -116,7 +139,7 @@ class _Connection:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
         self._inode: tuple[int, int] | None = None
-        self._closed = False
+        self._closed = self._busy = False
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         if self._closed:
@@ -127,18 +150,24 @@ class _Connection:
         if self._closed:
             return
         self._closed = True
-        if self._connection is not None:
+        if self._connection is not None and self._busy:
+            # Only then: an idle connection would skip its checkpoint and leave rows in the WAL.
             self._connection.interrupt()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
     def _call(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        self._busy = True
         try:
             connection = self._live()
             return work(connection)
+        except _REFUSALS as error:
+            raise RowRefused(f"SQLite refuses the data: {type(error).__name__}") from None
         except (sqlite3.Error, OSError) as error:
             self._drop()
             raise DatabaseDown(f"{type(error).__name__}: {error}") from None
+        finally:
+            self._busy = False
 
     def _live(self) -> sqlite3.Connection:
         """Give the open connection, or a new one when the file under it was removed or replaced."""

@@ -4,7 +4,7 @@ Reads may raise `DatabaseDown`. Nothing here decides anything.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
@@ -58,6 +58,7 @@ _AGENT_TAIL = (
     "ON CONFLICT (name) DO UPDATE SET last_seen=excluded.last_seen, linked=excluded.linked"
 )
 _OPEN_STAGE, _ENDED_STAGE, _LATE_STAGE, _FETCHED_STAGE = 0, 1, 2, 3
+_DELETE_AT_ONCE = 500
 _STATUSES = {status.value: status for status in Status}
 
 
@@ -90,7 +91,7 @@ class Ledger:
 
     async def open_exchanges(self) -> list[Exchange]:
         """Give every exchange that has no end, a crashed seed relay's `pending` rows included."""
-        rows = await self.database.read(f"{_SELECT} WHERE ended_at IS NULL ORDER BY epoch, counter")
+        rows = await self.database.scan(f"{_SELECT} WHERE ended_at IS NULL ORDER BY epoch, counter")
         return [_exchange(row) for row in rows]
 
     async def agents(self) -> list[AgentRow]:
@@ -132,10 +133,11 @@ class Ledger:
     async def search(self, text: str, limit: int = 50) -> list[Exchange]:
         """Give the newest exchanges whose texts or names hold `text`, newest first."""
         escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        like = "ILIKE" if self.database.dialect == "postgres" else "LIKE"
         columns = ("message", "answer", "late_answer", "error", "from_agent", "to_agent")
-        where = " OR ".join(f"{column} LIKE $1 ESCAPE '\\'" for column in columns)
+        where = " OR ".join(f"{column} {like} $1 ESCAPE '\\'" for column in columns)
         sql = f"{_SELECT} WHERE {where} ORDER BY started_at DESC LIMIT $2"
-        return [_exchange(row) for row in await self.database.read(sql, f"%{escaped}%", limit)]
+        return [_exchange(row) for row in await self.database.scan(sql, f"%{escaped}%", limit)]
 
     async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
         """Give a page of history for an export: started at or after `instant`, id above `after`."""
@@ -143,32 +145,34 @@ class Ledger:
             f"{_SELECT} WHERE (started_at, request_id) > ($1, $2) "
             "ORDER BY started_at, request_id LIMIT $3"
         )
-        return [_exchange(row) for row in await self.database.read(sql, instant, after, limit)]
+        return [_exchange(row) for row in await self.database.scan(sql, instant, after, limit)]
 
     async def forget(self, before: int, limit: int) -> int:
         """Delete up to `limit` ended exchanges that began before `before`; give how many."""
         sql = (
             f"SELECT request_id FROM {EXCHANGES} "  # noqa: S608
-            "WHERE started_at < $1 AND ended_at IS NOT NULL LIMIT $2"
+            "WHERE started_at < $1 AND ended_at IS NOT NULL ORDER BY started_at LIMIT $2"
         )
-        rids = [row[0] for row in await self.database.read(sql, before, limit)]
-        if rids:
-            await self._delete(rids)
+        rids = [row[0] for row in await self.database.scan(sql, before, limit)]
+        await self._delete(rids)
         return len(rids)
 
-    async def keep_newest(self, count: int) -> None:
-        """Delete ended exchanges beyond the newest `count` (the bound of a store in memory)."""
+    async def keep_newest(self, count: int) -> int:
+        """Delete ended exchanges beyond the newest `count`, a thousand at most; give how many."""
         sql = (
             f"SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NOT NULL "  # noqa: S608
             "ORDER BY started_at DESC LIMIT 1000 OFFSET $1"
         )
-        rids = [row[0] for row in await self.database.read(sql, count)]
-        if rids:
-            await self._delete(rids)
+        rids = [row[0] for row in await self.database.scan(sql, count)]
+        await self._delete(rids)
+        return len(rids)
 
-    async def _delete(self, rids: Iterable[str]) -> None:
-        sql = f"DELETE FROM {EXCHANGES} WHERE request_id=$1"  # noqa: S608
-        await self.database.write(*(Statement(sql, (rid,)) for rid in rids))
+    async def _delete(self, rids: Sequence[str]) -> None:
+        for begin in range(0, len(rids), _DELETE_AT_ONCE):
+            some = rids[begin : begin + _DELETE_AT_ONCE]
+            names = ", ".join(f"${n}" for n in range(1, len(some) + 1))
+            sql = f"DELETE FROM {EXCHANGES} WHERE request_id IN ({names})"  # noqa: S608
+            await self.database.write(Statement(sql, tuple(some)))
 
 
 def agent_row(name: str, last_seen: int, linked: bool) -> Row:

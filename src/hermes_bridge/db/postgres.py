@@ -1,0 +1,256 @@
+"""PostgreSQL through asyncpg: a small pool, batches as one statement, trouble that never lasts.
+
+Instants (`timestamptz`) go in and come out as unix milliseconds, as in SQLite, so that no caller
+knows the dialect. A batch is one `INSERT ... SELECT FROM unnest(...)`: its text does not depend on
+the number of rows, so it is planned once.
+
+A server that is gone, hangs, is full or read-only is a `DatabaseDown`, within a bounded time; while
+it is known to be down, calls fail at once, and now and then one tries again. What the server calls
+bad data is a `RowRefused`: another try would not help.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from hermes_bridge import backoff
+from hermes_bridge.db import migrate
+from hermes_bridge.db.base import Row, Schema, Statement, Upsert
+from hermes_bridge.errors import DatabaseDown, RowRefused
+
+_T = TypeVar("_T")
+_EPOCH_MS = 946_684_800_000
+"""2000-01-01, where PostgreSQL begins to count microseconds."""
+_CHUNK_ROWS = 500
+_CHUNK_BYTES = 4_194_304
+_MIGRATION_LOCK = 4_772_650_221
+_REFUSES_ROW = ("22", "23")
+"""SQLSTATE classes that speak of the data and not of the server."""
+_LOST_SCHEMA = ("42P01", "42703", "3F000")
+
+
+class PostgresDatabase:
+    """A PostgreSQL database, named by its connection string."""
+
+    dialect = "postgres"
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        connections: int = 6,
+        connect_s: float = 5.0,
+        read_s: float = 2.0,
+        write_s: float = 10.0,
+        scan_s: float = 30.0,
+    ) -> None:
+        """The `_s` values are the longest a call may take, in seconds."""
+        self._dsn = dsn.replace("+asyncpg://", "://", 1)
+        self._connections, self._connect_s = connections, connect_s
+        self._read_s, self._write_s, self._scan_s = read_s, write_s, scan_s
+        self._schemas: tuple[Schema, ...] = ()
+        self._current = False
+        self._columns: dict[str, dict[str, str]] = {}
+        self._pool: asyncpg.Pool | None = None
+        self._migrating = asyncio.Lock()
+        self._server, self._reads = _Breaker(), _Breaker()
+        self._closed = False
+
+    async def open(self, *schemas: Schema) -> None:
+        """Connect and bring the schemas up to date."""
+        self._schemas = schemas or self._schemas
+        self._current = False
+        await self._call(self._nothing, self._write_s, self._server)
+
+    async def write(self, *work: Statement | Upsert) -> None:
+        """Do all of `work` in one transaction."""
+
+        async def do(connection: Any) -> None:
+            async with connection.transaction():
+                for item in work:
+                    if isinstance(item, Statement):
+                        await connection.execute(item.sql, *item.args)
+                    else:
+                        await self._upsert(connection, item)
+
+        if work:
+            await self._call(do, self._write_s, self._server)
+
+    async def read(self, sql: str, *args: Any) -> list[Row]:
+        """Give the rows of a query that is quick."""
+        if (cause := self._reads.closed_for()) is not None:
+            raise DatabaseDown(cause)
+        return await self._call(lambda c: _rows(c, sql, args), self._read_s, self._reads)
+
+    async def scan(self, sql: str, *args: Any) -> list[Row]:
+        """Give the rows of a query that may take long."""
+        return await self._call(lambda c: _rows(c, sql, args), self._scan_s, None)
+
+    async def close(self) -> None:
+        """Close all connections; running statements are abandoned."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    async def _call(
+        self, work: Callable[[Any], Awaitable[_T]], seconds: float, breaker: "_Breaker | None"
+    ) -> _T:
+        """Run `work` on a connection within `seconds`; a failure of the server trips `breaker`."""
+        if self._closed:
+            raise DatabaseDown("the database is closed")
+        if (cause := self._server.closed_for()) is not None:
+            raise DatabaseDown(cause)
+        try:
+            async with asyncio.timeout(seconds), self._connection() as connection:
+                await self._bring_up_to_date(connection)
+                done = await work(connection)
+        except TimeoutError:
+            raise self._down(f"no answer within {seconds:g} s", breaker) from None
+        except asyncpg.PostgresError as error:
+            raise self._fault(error, breaker) from None
+        except ValueError as error:  # nothing of it is shown: the address holds a password
+            cause = f"the connection string cannot be used ({type(error).__name__})"
+            raise self._down(cause, self._server) from None
+        except (OSError, asyncpg.InterfaceError) as error:
+            raise self._down(f"{type(error).__name__}: {error}", self._server) from None
+        if breaker is not None:
+            breaker.well()
+        return done
+
+    def _down(self, cause: str, breaker: "_Breaker | None") -> DatabaseDown:
+        if breaker is not None:
+            breaker.trip(cause)
+        return DatabaseDown(cause)
+
+    def _fault(self, error: asyncpg.PostgresError, breaker: "_Breaker | None") -> Exception:
+        state = error.sqlstate or ""
+        if state[:2] in _REFUSES_ROW:
+            return RowRefused(f"PostgreSQL refuses the data ({state})")
+        if state in _LOST_SCHEMA:
+            self._current = False
+        return self._down(f"{type(error).__name__}: {error}"[:300], breaker)
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """Lend a connection. After any trouble it is thrown away: its state is not known."""
+        if self._pool is None:
+            self._pool = self._new_pool()
+            await self._pool
+        pool = self._pool
+        connection = await pool.acquire()
+        try:
+            yield connection
+        except BaseException as error:
+            if not _harmless(error):
+                connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
+
+    def _new_pool(self) -> asyncpg.Pool:
+        return asyncpg.create_pool(
+            self._dsn,
+            min_size=0,
+            max_size=self._connections,
+            timeout=self._connect_s,
+            init=_speak_milliseconds,
+            server_settings={
+                "application_name": "hermes-bridge",
+                "statement_timeout": str(int(self._scan_s * 1000)),
+                "idle_in_transaction_session_timeout": "60000",
+            },
+        )
+
+    async def _nothing(self, connection: Any) -> None:
+        """Only connect and migrate."""
+
+    async def _bring_up_to_date(self, connection: Any) -> None:
+        if self._current:
+            return
+        async with self._migrating, connection.transaction():
+            # Several processes may start at once; one of them migrates.
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            for schema in self._schemas:
+                await migrate.apply_async(schema, connection.execute, connection.fetch)
+        self._columns.clear()
+        self._current = True
+
+    async def _upsert(self, connection: Any, batch: Upsert) -> None:
+        types = self._columns.get(batch.table)
+        if types is None:
+            types = self._columns[batch.table] = dict(await connection.fetch(_TYPES, batch.table))
+        arrays = ", ".join(f"${n}::{types[c]}[]" for n, c in enumerate(batch.columns, start=1))
+        sql = (
+            f"INSERT INTO {batch.table}({', '.join(batch.columns)}) "  # noqa: S608
+            f"SELECT * FROM unnest({arrays}) {batch.tail}"
+        )
+        for rows in _chunks(batch.rows):
+            await connection.execute(sql, *map(list, zip(*rows, strict=True)))
+
+
+class _Breaker:
+    """Remembers that something is down, so that callers need not find out one by one."""
+
+    def __init__(self) -> None:
+        self._cause: str | None = None
+        self._until = 0.0
+        self._waits: Iterator[float] | None = None
+
+    def closed_for(self) -> str | None:
+        """Give the cause while nobody should try; once the wait is over, let callers try."""
+        if self._cause is None or asyncio.get_running_loop().time() >= self._until:
+            return None
+        return self._cause
+
+    def trip(self, cause: str) -> None:
+        """Something failed."""
+        if self._waits is None:
+            self._waits = backoff.delays(first=0.1, cap=3.0)
+        self._cause = cause
+        self._until = asyncio.get_running_loop().time() + next(self._waits)
+
+    def well(self) -> None:
+        """Something worked."""
+        self._cause = self._waits = None
+
+
+_TYPES = (
+    "SELECT attname::text, format_type(atttypid, -1) FROM pg_attribute "
+    "WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
+)
+
+
+async def _speak_milliseconds(connection: Any) -> None:
+    await connection.set_type_codec(
+        "timestamptz",
+        schema="pg_catalog",
+        format="tuple",
+        encoder=lambda instant: ((instant - _EPOCH_MS) * 1000,),
+        decoder=lambda value: value[0] // 1000 + _EPOCH_MS,
+    )
+
+
+async def _rows(connection: Any, sql: str, args: Row) -> list[Row]:
+    return [tuple(row) for row in await connection.fetch(sql, *args)]
+
+
+def _harmless(error: BaseException) -> bool:
+    """Whether the connection is as good as before: the server answered, and named the fault."""
+    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _REFUSES_ROW
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Cut a batch so that no statement carries too many rows or bytes."""
+    begin = size = 0
+    for end, row in enumerate(rows):
+        weight = sum(len(value) for value in row if isinstance(value, str))
+        if end > begin and (end - begin >= _CHUNK_ROWS or size + weight > _CHUNK_BYTES):
+            yield rows[begin:end]
+            begin, size = end, 0
+        size += weight
+    if begin < len(rows):
+        yield rows[begin:]

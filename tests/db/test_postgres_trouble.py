@@ -1,0 +1,203 @@
+"""PostgreSQL when it is gone, hangs, is full, is read-only, or was emptied."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import asyncpg
+import pytest
+from hermes_bridge.db.base import Migration, Schema, Statement, Upsert
+from hermes_bridge.db.postgres import PostgresDatabase
+from hermes_bridge.errors import DatabaseDown
+from tests.harness.postgres import PostgresServer
+from tests.harness.relay import eventually
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+SCHEMA = Schema(
+    "t", (Migration(1, sqlite=(), postgres=("CREATE TABLE things (name text PRIMARY KEY)",)),)
+)
+
+
+def thing(name: str) -> Upsert:
+    return Upsert("things", ("name",), "ON CONFLICT DO NOTHING", [(name,)])
+
+
+async def names(store: PostgresDatabase) -> set[str]:
+    return {row[0] for row in await store.read("SELECT name FROM things")}
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
+    store = PostgresDatabase(postgres_url, connect_s=2, read_s=0.5, write_s=1, scan_s=2)
+    await store.open(SCHEMA)
+    yield store
+    await store.close()
+
+
+async def down(call: Any, within: float) -> str:
+    """The call fails as `DatabaseDown` within so many seconds; give its words."""
+    began = time.monotonic()
+    with pytest.raises(DatabaseDown) as caught:
+        await call
+    assert time.monotonic() - began < within
+    return str(caught.value)
+
+
+async def test_a_stopped_server_is_down_and_comes_back(postgres_server: PostgresServer) -> None:
+    store = PostgresDatabase(postgres_server.create(), connect_s=2, write_s=2)
+    await store.open(SCHEMA)
+    await store.write(thing("before"))
+    for how in (signal.SIGINT, signal.SIGQUIT):
+        await anyio.to_thread.run_sync(postgres_server.stop, how)
+        await down(store.write(thing("lost")), 3)
+        await down(store.read("SELECT 1"), 3)
+        await anyio.to_thread.run_sync(postgres_server.start)
+
+        async def works() -> bool:
+            try:
+                await store.write(thing(f"after {how}"))
+            except DatabaseDown:
+                return False
+            return True
+
+        await eventually(works, "written again")
+    assert await names(store) == {"before", "after 2", "after 3"}
+    await store.close()
+
+
+async def test_while_it_is_known_to_be_down_nobody_waits_for_it(
+    postgres_server: PostgresServer,
+) -> None:
+    store = PostgresDatabase(postgres_server.create(), connect_s=1, read_s=1, write_s=1)
+    await store.open(SCHEMA)
+    await anyio.to_thread.run_sync(postgres_server.freeze)
+    began = time.monotonic()
+    answers = 0
+    while time.monotonic() - began < 3:
+        with pytest.raises(DatabaseDown):
+            await store.write(thing("x"))
+        answers += 1
+        await asyncio.sleep(0.005)
+    assert answers > 20  # most of them at once, some after the whole timeout
+    await anyio.to_thread.run_sync(postgres_server.thaw)
+
+    async def works() -> bool:
+        try:
+            return bool(await store.read("SELECT 1"))
+        except DatabaseDown:
+            return False
+
+    await eventually(works, "read again")
+    await store.close()
+
+
+async def test_a_statement_that_hangs_is_given_up_in_time(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    async with other.transaction():
+        await other.execute("LOCK TABLE things IN ACCESS EXCLUSIVE MODE")
+        assert "no answer within 0.5 s" in await down(store.read("SELECT * FROM things"), 1)
+        assert "no answer within 1 s" in await down(store.write(thing("a")), 2)
+    await asyncio.sleep(0.3)  # both breakers have let somebody try again
+    await store.write(thing("a"))
+    await asyncio.sleep(0.2)
+    assert await names(store) == {"a"}
+    left = await other.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name='hermes-bridge' "
+        "AND state='active'"
+    )
+    assert left == 0
+    await other.close()
+
+
+async def test_a_slow_scan_does_not_hold_up_a_read(store: PostgresDatabase) -> None:
+    scan = asyncio.get_running_loop().create_task(store.scan("SELECT pg_sleep(1)"))
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    await store.read("SELECT 1")
+    await store.write(thing("a"))
+    assert time.monotonic() - began < 0.9
+    assert await scan
+
+
+async def test_a_full_disk_is_down_and_not_bad_data(store: PostgresDatabase, postgres_url: str) -> None:
+    other = await asyncpg.connect(postgres_url)
+    await other.execute(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE='53100'; END $$"
+    )
+    await other.execute(
+        "CREATE TRIGGER full_disk BEFORE INSERT ON things EXECUTE FUNCTION full_disk()"
+    )
+    assert "DiskFull" in await down(store.write(thing("a")), 1)
+    await other.execute("DROP TRIGGER full_disk ON things")
+    await asyncio.sleep(0.2)
+    await store.write(thing("a"))
+    await other.close()
+
+
+async def test_a_read_only_server_is_down(store: PostgresDatabase, postgres_url: str) -> None:
+    other = await asyncpg.connect(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    await other.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    second = PostgresDatabase(postgres_url)
+    assert "read-only" in await down(second.write(thing("a")), 2)
+    await second.close()
+    await other.close()
+
+
+async def test_a_database_that_was_emptied_gets_its_tables_again(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    await other.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    await down(store.write(thing("a")), 1)
+    await asyncio.sleep(0.2)
+    await store.write(thing("b"))
+    assert await names(store) == {"b"}
+    await other.close()
+
+
+async def test_too_many_connections_is_down_and_passes(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    name = postgres_url.rpartition("/")[2]
+    other = await asyncpg.connect(postgres_url)
+    await other.execute("CREATE ROLE guest LOGIN")
+    await other.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 1")
+    second = PostgresDatabase(postgres_url.replace("hermes@", "guest@"))
+    assert "TooManyConnections" in await down(second.read("SELECT 1"), 2)
+    await other.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1")
+    await asyncio.sleep(0.2)
+    assert await second.read("SELECT 1") == [(1,)]
+    await second.close()
+    await other.execute("DROP ROLE guest")
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://hermes@127.0.0.1:1/x",
+        "postgresql://hermes:secret@no-such-host.invalid/x",
+        "postgresql://hermes:secret@127.0.0.1:notaport/x",
+    ],
+)
+async def test_a_server_that_cannot_be_reached_is_down_and_no_secret_is_told(dsn: str) -> None:
+    store = PostgresDatabase(dsn, connect_s=1, write_s=2)
+    assert "secret" not in await down(store.open(SCHEMA), 3)
+    await store.close()
+
+
+async def test_a_cancelled_call_leaves_a_usable_store(store: PostgresDatabase) -> None:
+    for _ in range(8):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store.scan("SELECT pg_sleep(1)")
+    await store.write(thing("a"), Statement("DELETE FROM things WHERE name=$1", ("b",)))
+    assert await names(store) == {"a"}
