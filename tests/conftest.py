@@ -4,7 +4,12 @@ import os
 
 import pytest
 
-pytest_plugins = ["tests.harness.fixtures", "tests.harness.relay", "tests.harness.postgres", "tests.harness.stores"]
+pytest_plugins = [
+    "tests.harness.fixtures",
+    "tests.harness.relay",
+    "tests.harness.postgres",
+    "tests.harness.stores",
+]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+
 from hermes_bridge.db.base import Database, Migration, Schema, Statement, Upsert
 from hermes_bridge.errors import DatabaseDown, RowRefused
 
@@ -12,7 +13,9 @@ pytestmark = pytest.mark.anyio
 ONE = Migration(
     1,
     sqlite=("CREATE TABLE things (name text PRIMARY KEY, at bigint, size integer NOT NULL)",),
-    postgres=("CREATE TABLE things (name text PRIMARY KEY, at timestamptz, size integer NOT NULL)",),
+    postgres=(
+        "CREATE TABLE things (name text PRIMARY KEY, at timestamptz, size integer NOT NULL)",
+    ),
 )
 TWO = Migration(
     2,

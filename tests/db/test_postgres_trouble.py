@@ -9,11 +9,12 @@ from typing import Any
 import anyio
 import asyncpg
 import pytest
+from tests.harness.postgres import PostgresServer
+from tests.harness.relay import eventually
+
 from hermes_bridge.db.base import Migration, Schema, Statement, Upsert
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.errors import DatabaseDown
-from tests.harness.postgres import PostgresServer
-from tests.harness.relay import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -125,7 +126,9 @@ async def test_a_slow_scan_does_not_hold_up_a_read(store: PostgresDatabase) -> N
     assert await scan
 
 
-async def test_a_full_disk_is_down_and_not_bad_data(store: PostgresDatabase, postgres_url: str) -> None:
+async def test_a_full_disk_is_down_and_not_bad_data(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
     other = await asyncpg.connect(postgres_url)
     await other.execute(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "

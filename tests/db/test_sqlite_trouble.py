@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from hermes_bridge.db.base import Migration, Schema, Upsert
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.errors import DatabaseDown
@@ -58,7 +59,9 @@ async def test_a_removed_file_is_made_again(store: SqliteDatabase) -> None:
     shutil.rmtree(Path(store.path).parent)
     await store.write(thing("second"))
     assert await names(store) == {"second"}
-    assert sqlite3.connect(store.path).execute("SELECT name FROM things").fetchall() == [("second",)]
+    assert sqlite3.connect(store.path).execute("SELECT name FROM things").fetchall() == [
+        ("second",)
+    ]
 
 
 async def test_a_file_put_in_place_of_the_old_one_is_the_store(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.harness.relay import free_port
 
 _OPTIONS = {
@@ -119,9 +120,10 @@ class PostgresServer:
         import socket
 
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return "ready to accept" in (self.folder / "server.log").read_text().rpartition(
-                "starting PostgreSQL"
-            )[2]
+            return (
+                "ready to accept"
+                in (self.folder / "server.log").read_text().rpartition("starting PostgreSQL")[2]
+            )
         return False
 
     def _run(self, program: str, *args: str) -> None:

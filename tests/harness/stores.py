@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from hermes_bridge.db.base import Database
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
