@@ -58,9 +58,9 @@ async def test_a_stopped_server_is_down_and_comes_back(postgres_server: Postgres
         await down(store.read("SELECT 1"), 3)
         await anyio.to_thread.run_sync(postgres_server.start)
 
-        async def works() -> bool:
+        async def works(how: int = how) -> bool:
             try:
-                await store.write(thing(f"after {how}"))
+                await store.write(thing(f"after {how:d}"))
             except DatabaseDown:
                 return False
             return True
