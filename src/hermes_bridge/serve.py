@@ -121,6 +121,7 @@ class Service:
         gone = self.relay.replace(fresh.roster(), fresh.limits())
         self._mcp.tokens = tokens
         self._bridge.revoke(tokens)
+        self._ui.replace(fresh.ui)
         self._config = fresh
         event(_log, "reload.done", agents=len(fresh.agents), removed=",".join(gone) or "none")
 

@@ -54,7 +54,10 @@ class DbSection(_Section, frozen=True, kw_only=True):
 
 
 class UiSection(_Section, frozen=True, kw_only=True):
-    """Who may see the page: on loopback everybody, elsewhere only with the password or `auth: none`."""
+    """Who may see the page: with a password whoever has it, on loopback without one everybody there.
+
+    A server that listens elsewhere needs the password or `auth: none` (docs/guides/page.md).
+    """
 
     password: Annotated[str, Meta(min_length=8, max_length=1024)] | None = None
     auth: Literal["password", "none"] = "password"

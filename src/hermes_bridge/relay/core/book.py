@@ -76,6 +76,10 @@ class ExchangeBook:
         """Give all open exchanges, oldest first."""
         return list(self._open.values())
 
+    def ended_lately(self) -> list[Exchange]:
+        """Give the ended exchanges that memory still holds, oldest end first."""
+        return list(self._ended.values())
+
     def pending(self, agent: str) -> int:
         """Count the open exchanges asked of an agent."""
         queue = self._queues.get(agent)

@@ -1,0 +1,76 @@
+// What the page knows of the relay, and how it stays up to date. Views subscribe; nothing here draws.
+
+import { setClock } from "./time.js";
+
+export const CUT = 4000;
+
+export const store = {
+  rows: new Map(), agents: new Map(), limits: {}, info: {}, how: "retry",
+  asOf: 0, nextTry: 0, csrf: "", signedIn: false, canCancel: false, storeUp: true, ready: false,
+};
+
+const listeners = new Map();
+
+/** Calls `listener` on "rows" (with the ids that changed), "agents", "how", "store"; returns how to stop. */
+export function on(what, listener) {
+  if (!listeners.has(what)) listeners.set(what, new Set());
+  listeners.get(what).add(listener);
+  return () => listeners.get(what).delete(listener);
+}
+
+export const tell = (what, detail) => { for (const listener of listeners.get(what) ?? []) listener(detail); };
+
+/** Fetches JSON of the relay; a session that has ended leads to the sign-in page. */
+export async function ask(path, options = {}) {
+  const response = await fetch(path, { headers: { accept: "application/json", ...options.headers }, ...options });
+  if (response.status === 401) {
+    location.assign(`/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+    throw new Error("signed out");
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw Object.assign(new Error(body.error ?? `status ${response.status}`), { status: response.status, hint: body.hint });
+  return body;
+}
+
+export const change = (path) => ask(path, { method: "POST", headers: { "x-csrf-token": store.csrf } });
+
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+/** Takes rows in; gives the ids of those that are new or differ. */
+export function take(rows) {
+  const changed = [];
+  for (const row of rows) {
+    const known = store.rows.get(row.request_id);
+    if (known && (known.ended_at && !row.ended_at || same(known, row))) continue;
+    store.rows.set(row.request_id, row);
+    changed.push(row.request_id);
+  }
+  return changed;
+}
+
+export function takeAgents(agents) {
+  if (same([...store.agents.values()], agents)) return;
+  store.agents = new Map(agents.map((agent) => [agent.name, agent]));
+  tell("agents");
+}
+
+export function setHow(how) {
+  store.how = how;
+  tell("how");
+}
+
+/** Reads the whole state: the newest exchanges, the open ones, the agents. */
+export async function refresh() {
+  const state = await ask(`/ui/api/state?cut=${CUT}`);
+  setClock(state.now);
+  Object.assign(store, {
+    asOf: state.now, limits: state.limits, csrf: state.csrf, signedIn: state.signed_in,
+    canCancel: state.signed_in, info: state, ready: true,
+  });
+  takeAgents(state.agents);
+  const changed = take([...state.exchanges, ...state.open_exchanges]);
+  if (store.storeUp !== state.store.up) { store.storeUp = state.store.up; tell("store"); }
+  tell("state", state);
+  if (changed.length) tell("rows", changed);
+  return state;
+}
