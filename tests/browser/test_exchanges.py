@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.browser.conftest import Tab
-from tests.browser.running import Bot, ended, relay
 
 from hermes_bridge.relay.core.exchange import Status
+from tests.browser.conftest import Tab
+from tests.browser.running import Bot, ended, relay
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Tab]
