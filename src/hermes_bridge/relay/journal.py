@@ -103,7 +103,7 @@ class Journal:
                 await self._flush()
             except DatabaseDown as error:
                 self._batch = _SMALL_BATCH
-                self._went_down(error)
+                self.went_down(error)
                 await asyncio.sleep(next(retry))
             except Exception as error:  # noqa: BLE001 - one row must not end the journal
                 if not isinstance(error, RowRefused):
@@ -113,7 +113,7 @@ class Journal:
                 self._batch = min(_BATCH, self._batch * 2)
                 if self.down_since is not None:
                     retry = backoff.delays(first=0.1, cap=5.0)
-                    self._came_back()
+                    self.came_back()
 
     async def drain(self, seconds: float) -> bool:
         """Wait until everything is written; false if `seconds` were not enough."""
@@ -198,7 +198,8 @@ class Journal:
             self.lost += 1
         self._look_at = min(self._bound, len(self._dirty) + _LOOK_EVERY)
 
-    def _went_down(self, error: DatabaseDown) -> None:
+    def went_down(self, error: DatabaseDown) -> None:
+        """The store does not answer: say so once a cause."""
         cause = str(error)
         if self.down_since is None:
             self.down_since = self._clock.now()
@@ -208,8 +209,11 @@ class Journal:
                 _log, "store.down", logging.ERROR, cause=cause, effect="asks go on, history waits"
             )
 
-    def _came_back(self) -> None:
-        down_ms = self._clock.now() - (self.down_since or 0)
+    def came_back(self) -> None:
+        """The store answers (again)."""
+        if self.down_since is None:
+            return
+        down_ms = self._clock.now() - self.down_since
         event(_log, "store.up", down_ms=down_ms, lost=self.lost)
         self.down_since, self.down_cause = None, ""
 

@@ -100,14 +100,9 @@ class Relay:
             remembered = await self.ledger.agents()
             left_open = await self.ledger.open_exchanges()
         except DatabaseDown as error:
-            event(
-                _log,
-                "store.down",
-                logging.ERROR,
-                cause=str(error),
-                effect="started without history",
-            )
+            self.journal.went_down(error)
             return
+        self.journal.came_back()
         now = self.clock.now()
         for row in remembered:
             if row.name in self.roster:

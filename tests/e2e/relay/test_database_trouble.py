@@ -1,0 +1,169 @@
+"""Whatever the database does, asks are answered; rows arrive afterwards or are counted."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import asyncpg
+import pytest
+from tests.harness.postgres import PostgresServer
+from tests.harness.relay import Bot, Make, Mcp, RelayProcess, eventually
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ASKS, PER_SECOND = 200, 20
+TABLE = "hermes_bridge_exchanges"
+
+
+def with_postgres(relays: Make, url: str, **options: Any) -> RelayProcess:
+    return relays(db={"driver": "postgres", "connection_string": url}, **options)
+
+
+async def rows(url: str) -> dict[str, str]:
+    """The messages that are stored, with their status."""
+    connection = await asyncpg.connect(url)
+    try:
+        return {r[0]: r[1] for r in await connection.fetch(f"SELECT message, status FROM {TABLE}")}
+    finally:
+        await connection.close()
+
+
+async def ask_steadily(relay: RelayProcess, tag: str, count: int = ASKS) -> list[float]:
+    """So many asks at 20 a second, each answered rightly; give their durations in seconds."""
+    took: list[float] = []
+
+    async def one(a: Mcp, n: int) -> None:
+        began = time.monotonic()
+        answer = await a.ask("b", f"{tag} {n}")
+        took.append(time.monotonic() - began)
+        assert answer["answer"] == f"{tag} {n}".upper(), answer
+
+    async with (
+        Bot(relay, "b", hello=True) as b,
+        Mcp(relay, "a") as a,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as group,
+    ):
+        b.on_wake = lambda wake: wake["message"].upper()
+        for n in range(count):
+            group.create_task(one(a, n))
+            await asyncio.sleep(1 / PER_SECOND)
+    return took
+
+
+def waiting(relay: RelayProcess) -> int:
+    return int(relay.health()["store_waiting"])
+
+
+async def all_rows_arrive(relay: RelayProcess, url: str, wanted: set[str]) -> None:
+    await eventually(lambda: waiting(relay) == 0, "drained", 20)
+    assert relay.health()["store_lost"] == 0
+    stored = await rows(url)
+    assert wanted <= stored.keys()
+    assert {stored[message] for message in wanted} == {"ok"}
+
+
+def messages(tag: str, count: int = ASKS) -> set[str]:
+    return {f"{tag} {n}" for n in range(count)}
+
+
+async def test_it_starts_without_a_database_and_finds_it_later(
+    relays: Make, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.create()
+    await anyio.to_thread.run_sync(postgres_server.stop)
+    relay = with_postgres(relays, url)
+    status, body = relay.get("/ready")
+    assert (status, json.loads(body)["store"]) == (200, "down")
+    await ask_steadily(relay, "early", 20)
+    await anyio.to_thread.run_sync(postgres_server.start)
+    await eventually(lambda: relay.health()["store"] == "up", "up", 20)
+    await all_rows_arrive(relay, url, messages("early", 20))
+    assert relay.stop() == 0
+
+
+@asynccontextmanager
+async def during(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_run(work))
+        yield
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+@pytest.mark.parametrize("trouble", ["stopped", "frozen"])
+async def test_a_database_that_goes_away_during_asks_costs_none(
+    relays: Make, postgres_server: PostgresServer, trouble: str
+) -> None:
+    url = postgres_server.create()
+    relay = with_postgres(relays, url, chatty=True)
+
+    async def break_and_mend() -> None:
+        await asyncio.sleep(2)
+        down = postgres_server.stop if trouble == "stopped" else postgres_server.freeze
+        up = postgres_server.start if trouble == "stopped" else postgres_server.thaw
+        await anyio.to_thread.run_sync(down)
+        await asyncio.sleep(6)
+        await anyio.to_thread.run_sync(up)
+
+    async with during(break_and_mend):
+        took = await ask_steadily(relay, "x")
+    assert len(took) == ASKS
+    await all_rows_arrive(relay, url, messages("x"))
+    assert relay.stop() == 0
+
+
+async def test_a_statement_that_hangs_for_half_a_minute_costs_no_ask(
+    relays: Make, postgres_url: str
+) -> None:
+    relay = with_postgres(relays, postgres_url, chatty=True)
+
+    async def lock() -> None:
+        other = await asyncpg.connect(postgres_url)
+        async with other.transaction():
+            await other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+            await asyncio.sleep(30)
+        await other.close()
+
+    async with during(lock):
+        await ask_steadily(relay, "x")
+        assert waiting(relay) > 100
+    await all_rows_arrive(relay, postgres_url, messages("x"))
+    assert relay.stop() == 0
+
+
+async def test_a_full_disk_costs_no_ask(relays: Make, postgres_url: str) -> None:
+    relay = with_postgres(relays, postgres_url, chatty=True)
+    other = await asyncpg.connect(postgres_url)
+    await other.execute(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE='53100'; END $$; "
+        f"CREATE TRIGGER full_disk BEFORE INSERT ON {TABLE} EXECUTE FUNCTION full_disk()"
+    )
+    await ask_steadily(relay, "x", 40)
+    assert relay.health()["store"] == "down"
+    await other.execute(f"DROP TRIGGER full_disk ON {TABLE}")
+    await other.close()
+    await all_rows_arrive(relay, postgres_url, messages("x", 40))
+    assert relay.stop() == 0
+
+
+async def test_open_asks_outlive_the_relay_on_postgres(relays: Make, postgres_url: str) -> None:
+    relay = with_postgres(relays, postgres_url)
+    async with Mcp(relay, "a") as a:
+        given = await a.tool(
+            "ask_agent", {"to": "b", "message": "later", "if_offline": "queue", "wait_ms": 0}
+        )
+        await eventually(lambda: waiting(relay) == 0, "written")
+    relay.restart()
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: wake["message"].upper()
+        got = await a.tool("wait_answer", {"request_id": given["request_id"]})
+        assert got["answer"] == "LATER"
+    assert relay.stop() == 0
