@@ -5,6 +5,7 @@ process reads the date once, at start, and adds a steady counter to it from then
 """
 
 import time
+from functools import partial
 from typing import Protocol
 
 
@@ -16,22 +17,23 @@ class Clock(Protocol):
         ...
 
 
-def _steady_ms() -> int:
+_steady_ns = (
     # CLOCK_BOOTTIME also counts the time a machine slept; elsewhere monotonic has to do.
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-    return time.monotonic_ns() // 1_000_000
+    partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic_ns
+)
 
 
 class SystemClock:
     """Unix milliseconds, anchored once and steady afterwards."""
 
     def __init__(self) -> None:
-        self._anchor = int(time.time() * 1000) - _steady_ms()
+        self._anchor = int(time.time() * 1000) - _steady_ns() // 1_000_000
 
     def now(self) -> int:
         """Give unix milliseconds; an operator who sets the system clock does not move them."""
-        return self._anchor + _steady_ms()
+        return self._anchor + _steady_ns() // 1_000_000
 
 
 def wall_ms() -> int:

@@ -5,8 +5,10 @@ import os
 import secrets
 
 _POOL_BYTES = 4096
-_pool = b""
+_PIECE = 20
+_pool = ""
 _used = 0
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def new_id(now: int) -> str:
@@ -15,17 +17,13 @@ def new_id(now: int) -> str:
     Ids that begin with the time keep neighbours together in an index: a batch of rows then touches
     a few pages of the store instead of one a row. Random bytes come from the system in blocks.
     """
-    global _pool, _used
-    if _used == len(_pool):
-        _pool, _used = os.urandom(_POOL_BYTES), 0
-    dice = int.from_bytes(_pool[_used : _used + 10], "big")
-    _used += 10
-    if _used + 10 > len(_pool):
-        _used = len(_pool)
-    number = (now << 80) | dice
-    number = number & ~(0xF << 76) & ~(0x3 << 62) | (7 << 76) | (2 << 62)
-    raw = f"{number:032x}"
-    return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+    global _pool, _used  # noqa: PLW0603
+    if _used + _PIECE > len(_pool):
+        _pool, _used = os.urandom(_POOL_BYTES).hex(), 0
+    dice = _pool[_used : _used + _PIECE]
+    _used += _PIECE
+    time = f"{now:012x}"
+    return f"{time[:8]}-{time[8:12]}-7{dice[:3]}-{_VARIANT[dice[3]]}{dice[4:7]}-{dice[7:19]}"
 
 
 def keyed_id(owner: str, key: str, generation: int = 0) -> str:

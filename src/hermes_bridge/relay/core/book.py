@@ -9,6 +9,7 @@ Its heap holds one entry an exchange. A heartbeat only moves `Exchange.deadline`
 pushed again when its old instant comes.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
@@ -62,7 +63,7 @@ class ExchangeBook:
         self._queues: dict[str, _Queue] = {}
         self._open: dict[str, Exchange] = {}
         self._heap: list[tuple[int, str]] = []
-        self._ended: dict[str, Exchange] = {}
+        self._ended: OrderedDict[str, Exchange] = OrderedDict()
         self._ended_bytes = 0
 
     def __len__(self) -> int:
@@ -370,5 +371,5 @@ class ExchangeBook:
             ended[exchange.rid] = exchange
             self._ended_bytes += exchange.weight()
         while len(ended) > _KEEP_ENDED or (self._ended_bytes > _KEEP_BYTES and len(ended) > 1):
-            oldest = ended.pop(next(iter(ended)))
+            _, oldest = ended.popitem(last=False)
             self._ended_bytes -= oldest.weight()

@@ -4,6 +4,8 @@ A conversation is known for ever (the ledger has it) but held in memory only whi
 the least recently used ones are forgotten here and `load`ed again when somebody goes on with them.
 """
 
+from collections import OrderedDict
+
 import msgspec
 
 HOUR = 3_600_000
@@ -30,7 +32,7 @@ class Conversations:
     """The sole writer of participants and turns."""
 
     def __init__(self, *, keep: int = 5_000) -> None:
-        self._talks: dict[str, Talk] = {}
+        self._talks: OrderedDict[str, Talk] = OrderedDict()
         self._keep = keep
 
     def __len__(self) -> int:
@@ -66,8 +68,7 @@ class Conversations:
         talk.run = 1 if self._paused(talk, now, pause) else talk.run + 1
         talk.starts = (*(start for start in talk.starts if now - start < HOUR), now)
         talk.quiet_since = 0
-        del self._talks[conversation]
-        self._talks[conversation] = talk
+        self._talks.move_to_end(conversation)
 
     def ended(self, conversation: str, now: int) -> None:
         """Note that an exchange of it has ended."""
@@ -82,4 +83,4 @@ class Conversations:
     def _put(self, conversation: str, talk: Talk) -> None:
         self._talks[conversation] = talk
         if len(self._talks) > self._keep:
-            del self._talks[next(iter(self._talks))]
+            self._talks.popitem(last=False)

@@ -114,7 +114,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._data = data
         super().data_received(data)
         self._data = b""
-        if not self._whole and self._fed > MAX_HEAD and self._door is None and not self._headed:
+        if not self._whole and self._fed > MAX_HEAD and not self._headed:
             self._refuse(431, "The request head is too large.")
 
     def on_message_begin(self) -> None:
