@@ -17,7 +17,7 @@ def new_id(now: int) -> str:
     Ids that begin with the time keep neighbours together in an index: a batch of rows then touches
     a few pages of the store instead of one a row. Random bytes come from the system in blocks.
     """
-    global _pool, _used  # noqa: PLW0603
+    global _pool, _used
     if _used + _PIECE > len(_pool):
         _pool, _used = os.urandom(_POOL_BYTES).hex(), 0
     dice = _pool[_used : _used + _PIECE]
