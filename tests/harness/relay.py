@@ -399,7 +399,7 @@ class Bot:
         relay: RelayProcess,
         name: str,
         *,
-        hello: bool | Mapping[str, Any] = False,
+        hello: bool | Json = False,
         token: str | None = None,
         ack: bool = True,
         max_size: int | None = 2**20,
@@ -440,7 +440,7 @@ class Bot:
         )
         if self.hello:
             said = {"type": "hello", "protocol": 2, "client": "test", "features": []}
-            await self.send(**said, **(self.hello if isinstance(self.hello, Mapping) else {}))
+            await self.send(**said | (self.hello if isinstance(self.hello, dict) else {}))
             async with asyncio.timeout(WAIT_S):
                 self.welcome = json.loads(await self.socket.recv())
             assert self.welcome["type"] == "welcome", self.welcome

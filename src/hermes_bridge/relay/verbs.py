@@ -162,7 +162,7 @@ class Verbs:
                 queue=args.if_offline == "queue",
                 parent=self._turn(caller) if caller.turn else None,
                 data=_data(args.data),
-                trace=caller.trace,
+                trace=policy.trace(caller.trace),
             ),
             key=key,
             generation=generation,
@@ -195,7 +195,7 @@ class Verbs:
         if fault:
             return results.failure(Status.INVALID_MESSAGE, rid, reason=fault)
         data = _data(args.data)
-        if policy.too_large(args.answer, limit - len(data or b"")):
+        if policy.too_large(args.answer, limit, data):
             return results.failure(
                 Status.MESSAGE_TOO_LARGE, rid, reason=f"the limit is {limit} bytes"
             )

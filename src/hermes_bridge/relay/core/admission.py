@@ -74,8 +74,7 @@ class Admission:
         fault = policy.text_fault(ask.message)
         if fault:
             return Refusal(Status.INVALID_MESSAGE, fault)
-        extra = len(ask.data) if ask.data else 0
-        if policy.too_large(ask.message, limits.max_message_bytes - extra):
+        if policy.too_large(ask.message, limits.max_message_bytes, ask.data):
             return Refusal(
                 Status.MESSAGE_TOO_LARGE, f"the limit is {limits.max_message_bytes} bytes"
             )

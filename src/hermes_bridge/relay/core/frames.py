@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from hermes_bridge.relay.core import policy
 from hermes_bridge.relay.core.exchange import Exchange
 
 PROTOCOL = 2
@@ -55,9 +56,14 @@ _decode = msgspec.json.Decoder(Frame).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(text: str | bytes) -> Frame:
+def decode(text: str) -> Frame:
     """Read one frame. Raises `msgspec.MsgspecError` when it is not one."""
-    return _decode(text)
+    try:
+        return _decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _decode(policy.without_halves(text.encode()))
 
 
 def wake(exchange: Exchange, *, protocol: int, now: int) -> str:

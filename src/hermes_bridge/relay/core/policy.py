@@ -1,5 +1,7 @@
 """Limits, and who may ask whom. All numbers come from the configuration."""
 
+import re
+
 import msgspec
 
 from hermes_bridge.relay.core.roster import Agent
@@ -12,6 +14,9 @@ FRAME_ROOM = 4096
 
 KEY_LIFE = 86_400_000
 """How long an idempotency key leads to the same exchange: 24 h."""
+
+
+_NUL = "it holds a NUL character or half of a surrogate pair"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +48,9 @@ def text_fault(text: str) -> str | None:
     if not text or text.isspace():
         return "blank"
     if text.isascii():
-        return "it holds a NUL character" if "\0" in text else None
+        return _NUL if "\0" in text else None
     if "\0" in text:
-        return "it holds a NUL character"
+        return _NUL
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -53,13 +58,40 @@ def text_fault(text: str) -> str | None:
     return None
 
 
-def too_large(text: str, limit: int) -> bool:
-    """Whether a text is over the limit in bytes, or over a bot's frame limit once escaped."""
-    if len(text) * 6 <= min(limit, WIRE_LIMIT - FRAME_ROOM):
+def without_halves(content: bytes) -> bytes:
+    """Give JSON with `\\u0000` in the place of every escaped half of a surrogate pair.
+
+    No reader takes such text in; marked like this, the text is refused where it stands
+    (`text_fault`), and the rest of the message is still read.
+    """
+    return _ESCAPE.sub(_no_half, content)
+
+
+def _no_half(escape: re.Match[bytes]) -> bytes:
+    return b"\\u0000" if escape["half"] else escape[0]
+
+
+def too_large(text: str, limit: int, data: bytes | None = None) -> bool:
+    """Whether a text and its data are over the limit in bytes, or over a bot's frame once escaped."""
+    beside = len(data) if data else 0
+    if len(text) * 6 + beside <= min(limit, WIRE_LIMIT - FRAME_ROOM):
         return False
-    if len(text.encode()) > limit:
+    if len(text.encode()) + beside > limit:
         return True
-    return len(msgspec.json.encode(text)) > WIRE_LIMIT - FRAME_ROOM
+    return len(msgspec.json.encode(text)) + beside > WIRE_LIMIT - FRAME_ROOM
+
+
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def trace(parent: str | None) -> str | None:
+    """Give a W3C `traceparent`, or nothing for what is none."""
+    return parent if parent is not None and _TRACE.fullmatch(parent) else None
 
 
 class Rates:

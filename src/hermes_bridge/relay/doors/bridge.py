@@ -18,7 +18,7 @@ from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.auth import Tokens, bearer
 from hermes_bridge.relay.core import frames
 from hermes_bridge.relay.core.roster import Link
-from hermes_bridge.relay.doors.server import SOCKET, DirectSocket
+from hermes_bridge.relay.doors.websocket import SOCKET, DirectSocket
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
@@ -210,9 +210,9 @@ class LinkDoor:
             self.agent,
             self._link.generation,
             protocol=min(frames.PROTOCOL, max(1, frame.protocol)),
-            client=frame.client[:100],
-            description=frame.description[:2_000],
-            skills=tuple(s[:100] for s in frame.skills[:50] if isinstance(s, str)),
+            client=_plain(frame.client, 100),
+            description=_plain(frame.description, 2_000),
+            skills=tuple(_plain(s, 100) for s in frame.skills[:50] if isinstance(s, str)),
         )
         if not current:
             return
@@ -298,6 +298,11 @@ _HANDLERS: dict[str, Callable[[LinkDoor, frames.Frame], None]] = {
     "ack": LinkDoor._ack,
     "call": LinkDoor._call,
 }
+
+
+def _plain(text: str, longest: int) -> str:
+    """Give what may be shown and stored of a text that a bot says of itself."""
+    return text[:longest].replace("\0", "")
 
 
 async def _unauthorized(send: Send) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hermes_bridge import __version__
+from hermes_bridge.relay.core import policy
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
@@ -85,13 +86,31 @@ class Fault(NamedTuple):
     data: Any = None
 
 
-request = msgspec.json.Decoder(Request).decode
-batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_request = msgspec.json.Decoder(Request).decode
+_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 params = msgspec.json.Decoder(Params).decode
 call = msgspec.json.Decoder(Call).decode
 initialize = msgspec.json.Decoder(Initialize).decode
 cancelled = msgspec.json.Decoder(Cancelled).decode
 encode = msgspec.json.Encoder().encode
+
+
+def request(content: bytes | msgspec.Raw) -> Request:
+    """Read one message. Raises `msgspec.MsgspecError`."""
+    try:
+        return _request(content)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _request(policy.without_halves(bytes(content)))
+
+
+def batch(content: bytes) -> list[msgspec.Raw]:
+    """Read the items of a batch. Raises `msgspec.MsgspecError`."""
+    try:
+        return _batch(content)
+    except msgspec.DecodeError:
+        return _batch(policy.without_halves(content))
 
 
 def decoded_name(value: str) -> str | None:

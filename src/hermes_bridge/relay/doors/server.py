@@ -1,13 +1,12 @@
-"""The HTTP and WebSocket protocols of the server: uvicorn's, with limits and a direct lane.
+"""The HTTP protocol of the server: uvicorn's, with limits and a direct lane.
 
-Limits: a bounded request head that must arrive in time, idle connections that end, text frames
-that must be UTF-8, peers that must read.
+Limits: a bounded request head that must arrive in time, idle connections that end.
 
-The direct lane is for the two endpoints that do the relay's work. A request to a path in
+The direct lane is for the endpoint that does the relay's work. A request to a path in
 `ServerConfig.direct` is handed to its door as headers and body, without a task and without ASGI
 messages, and is answered with one write; the door may answer later. Everything else goes the
-usual way through ASGI. An accepted WebSocket gives its frames to a sink and is written to at once.
-That is half of the CPU time of an ask (benches/README.md).
+usual way through ASGI. With its like for WebSockets (`websocket.py`) that is half of the CPU time
+of an ask (benches/README.md).
 """
 
 import asyncio
@@ -20,8 +19,6 @@ from typing import Any, Protocol
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
 
 MAX_HEAD = 32_768
 """Bytes of request line and headers together."""
@@ -31,8 +28,6 @@ ARRIVAL_S = 20.0
 IDLE_S = 75.0
 """How long a connection may wait between two requests."""
 _SWEEP_S = 5.0
-SOCKET = "hermes_bridge.socket"
-"""The ASGI extension that gives a WebSocket's door its `DirectSocket`."""
 
 _log = logging.getLogger("hermes_bridge.http")
 
@@ -310,90 +305,6 @@ class BoundedHttp(HttpToolsProtocol):
         self.url, self.headers = url, headers
         self.scope["headers"] = headers
         self.expect_100_continue = self._fields.get(b"expect", b"").lower() == b"100-continue"
-
-
-class DirectSocket(Protocol):
-    """An accepted WebSocket: frames come to `sink`, frames go out at once."""
-
-    sink: Callable[[str | None], None] | None
-    on_writable: Callable[[], None] | None
-
-    def write(self, text: str) -> bool:
-        """Send a text frame now; false if the peer does not read (`on_writable` says when it does)."""
-        ...
-
-    def abort(self) -> None:
-        """End the connection without waiting for the peer."""
-        ...
-
-
-class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket whose peer must speak UTF-8 and read. It is its own `DirectSocket`."""
-
-    sink: Callable[[str | None], None] | None = None
-    on_writable: Callable[[], None] | None = None
-
-    def data_received(self, data: bytes) -> None:
-        """Read frames; refuse a handshake that cannot be read."""
-        super().data_received(data)
-        if not self.handshake_initiated and self.conn.handshake_exc is not None:
-            self.handshake_complete = True
-            self.transport.write(b"%bcontent-length: 0\r\nconnection: close\r\n\r\n" % _LINES[400])
-            self.transport.close()
-
-    def handle_connect(self, event: Any) -> None:
-        """Offer the direct way to the application."""
-        super().handle_connect(event)
-        if self.response.status_code == 101:
-            extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[SOCKET] = self
-
-    def send_receive_event_to_app(self) -> None:
-        """Give a frame to the sink; close with 1007, without a traceback, when it is not UTF-8."""
-        if self.sink is None:
-            super().send_receive_event_to_app()
-            return
-        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
-        self.frames = []
-        if self.close_sent:
-            return
-        if self.curr_msg_data_type != "text":
-            self.sink(None)
-            return
-        try:
-            text = bytes(data).decode()
-        except UnicodeDecodeError:
-            self.conn.fail(1007, "text frames must be UTF-8")
-            self.handle_parser_exception()
-            return
-        self.sink(text)
-
-    def write(self, text: str) -> bool:
-        """Send a text frame now, if the peer reads and the connection lives."""
-        if not self.writable.is_set() or self.close_sent or self.transport.is_closing():
-            return False
-        try:
-            self.conn.send_text(text.encode())
-        except InvalidState:
-            return False
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        return True
-
-    def abort(self) -> None:
-        """End the connection without waiting for the peer."""
-        if self.transport is not None:
-            self.transport.abort()
-
-    def resume_writing(self) -> None:
-        """The peer reads again."""
-        super().resume_writing()
-        if self.on_writable is not None:
-            self.on_writable()
-
-    def keepalive_timeout(self) -> None:
-        """A peer that answers no ping is gone, whatever waits in its buffer."""
-        super().keepalive_timeout()
-        self.transport.abort()
 
 
 def sweep(server: uvicorn.Server) -> None:
