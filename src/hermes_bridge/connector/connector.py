@@ -139,10 +139,15 @@ class Connector:
         self.state.platform_of(identity).start(identity, self)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._group is None:
-            work.close()
-            return
-        self._group.create_task(_guarded(work))
+        guarded = _guarded(work)
+        try:
+            if self._group is not None:
+                self._group.create_task(guarded)
+                return
+        except RuntimeError:
+            pass  # the group is ending: nothing new begins
+        guarded.close()
+        work.close()
 
     async def _every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

@@ -255,6 +255,37 @@ def test_the_owners_stop_is_never_held() -> None:
     assert delivered(inbox, 5) == [(3, 1)]
 
 
+def test_a_gateway_that_stops_marking_its_finals_is_waited_for_once() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.learned("a", finals=True, types=False)
+    for number in (1, 2, 3):
+        inbox.add(entry(number), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.expire(1000)
+    assert delivered(inbox, 1000) == [(2, 1)]
+    inbox.acked(2, 1000)
+    assert delivered(inbox, 1000) == [(3, 1)]
+    assert inbox.traits("a") == (False, False)
+
+
+def test_typing_before_the_ack_is_forgotten_does_not_matter() -> None:
+    inbox = Inbox(Rules(busy_hold_ms=60_000, typing_ms=6_000))
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.typing("a", "room", 10)
+    inbox.add(entry(2), 20)
+    assert delivered(inbox, 20) == []
+    inbox.expire(6_010)
+    assert delivered(inbox, 6_010) == [(2, 1)]
+    inbox.acked(2, 6_020)
+    inbox.add(entry(3), 6_030)
+    assert delivered(inbox, 6_030) == [(3, 1)]
+
+
 def test_a_gateway_that_shows_no_signs_is_never_held() -> None:
     inbox = Inbox(RULES)
     inbox.link_up("a", 1, 0)

@@ -82,7 +82,9 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Lane:
-    __slots__ = ("busy_from", "busy_until", "deadline", "key", "link", "out", "rows", "timer")
+    __slots__ = (
+        "awaits_final", "busy_from", "busy_until", "deadline", "key", "link", "out", "rows", "timer",
+    )  # fmt: skip
 
     def __init__(self, key: LaneKey) -> None:
         self.key = key
@@ -93,6 +95,7 @@ class _Lane:
         self.busy_from = 0
         self.busy_until = 0
         self.timer = 0
+        self.awaits_final = False
 
 
 class Inbox:
@@ -190,10 +193,10 @@ class Inbox:
 
     def typing(self, bot_id: str, channel: str, now: int) -> None:
         """A gateway shows that a turn runs in a chat."""
-        lane = self._lanes.get((bot_id, channel))
         self._types.add(bot_id)
-        if lane is None or not self.rules.busy_hold_ms:
+        if not self.rules.busy_hold_ms:
             return
+        lane = self._lane((bot_id, channel))
         if lane.busy_until <= now:
             lane.busy_from = now
         cap = lane.busy_from + self.rules.busy_hold_ms
@@ -205,6 +208,7 @@ class Inbox:
         self._finals.add(bot_id)
         lane = self._lanes.get((bot_id, channel))
         if lane is not None and lane.busy_until > now:
+            lane.awaits_final = False
             lane.busy_until = min(lane.busy_until, now + self.rules.settle_ms)
             self._timer(lane, lane.busy_until)
 
@@ -233,6 +237,10 @@ class Inbox:
             if lane is None or lane.timer != at:
                 continue
             lane.timer = 0
+            if lane.awaits_final and lane.busy_until <= now:
+                # It says no longer when it is done: it is not waited for until it does again.
+                lane.awaits_final = False
+                self._finals.discard(key[0])
             if lane.link and lane.deadline <= now:
                 self._give_back(lane)
             self._pump(lane, now)
@@ -330,14 +338,16 @@ class Inbox:
         """What `link` did not acknowledge is owed again; its turns are nobody's any more."""
         for lane in self._lanes_of(bot_id):
             lane.busy_until = 0
+            lane.awaits_final = False
             if lane.link == link:
                 self._give_back(lane)
 
     def _hold(self, lane: _Lane, now: int) -> None:
         finals, types = self.traits(lane.key[0])
-        if not self.rules.busy_hold_ms or not (finals or types):
+        if not self.rules.busy_hold_ms or not finals:
             return
         span = self.rules.busy_hold_ms
+        lane.awaits_final = True
         lane.busy_from = now
         lane.busy_until = now + (min(span, self.rules.typing_ms) if types else span)
         self._timer(lane, lane.busy_until)

@@ -2,6 +2,7 @@
 
 import asyncio
 import email.utils
+import io
 import time
 from collections.abc import Mapping
 from typing import TypeVar
@@ -95,7 +96,8 @@ class Api:
                 ambiguous=False,
             )
         form = aiohttp.FormData()
-        form.add_field("file", file.body, filename=file.name or "file", content_type=file.mime)
+        content = io.BytesIO(file.body)
+        form.add_field("file", content, filename=file.name or "file", content_type=file.mime)
         answer = await self._call("POST", identity, "/api/upload", data=form)
         url = wire.text(_read(wire.uploads, answer).url)
         if not url:

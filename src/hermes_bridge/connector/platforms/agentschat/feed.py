@@ -214,6 +214,13 @@ class Feed:
         elif kind == "error":
             event(_logger, "account.hub_error", logging.WARNING,
                   bot=self.identity.bot_id, reason=_words(frame))  # fmt: skip
+            self._refused_proof(_words(frame))
+
+    def _refused_proof(self, words: str) -> None:
+        """An error names no frame: it is the answer of a proof only while that one waits alone."""
+        waiting = [proof for proofs in self._proofs.values() for proof in proofs]
+        if len(waiting) == 1 and not waiting[0].done():
+            waiting[0].set_exception(PlatformError(words, code=OPERATION, ambiguous=False))
 
     def tick(self, now: float) -> None:
         """Time has passed (loop seconds): ping when due, let go of a silent hub."""
@@ -266,8 +273,13 @@ class Feed:
 
     def _say(self, frame: str) -> None:
         ws, group = self._ws, self._group
-        if ws is not None and group is not None and not ws.closed:
-            group.create_task(self._send(ws, frame))
+        if ws is None or group is None or ws.closed:
+            return
+        sending = self._send(ws, frame)
+        try:
+            group.create_task(sending)
+        except RuntimeError:
+            sending.close()  # the account is being logged out
 
     async def _send(self, ws: aiohttp.ClientWebSocketResponse, frame: str) -> None:
         try:
