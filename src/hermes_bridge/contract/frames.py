@@ -195,7 +195,7 @@ class Lines:
         forget the newline, and no part of an object is an object.
         """
         if not self._carry and message.endswith("\n") and message.count("\n") == 1:
-            return [message]
+            return [] if message.isspace() else [message]
         *lines, rest = (self._carry + message).split("\n")
         if len(rest) > self._limit:
             raise PeerError("a frame is larger than 1 MiB", close_code=1009)
