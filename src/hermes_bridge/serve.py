@@ -27,12 +27,12 @@ from hermes_bridge.relay.config import DbSection, RelayConfig
 from hermes_bridge.relay.doors.asgi import RelayApp
 from hermes_bridge.relay.doors.bridge import MAX_FRAME, BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
-from hermes_bridge.relay.doors.server import BoundedHttp, ServerConfig, sweep
 from hermes_bridge.relay.doors.ui import UiDoor
-from hermes_bridge.relay.doors.websocket import BoundedWebSocket
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Verbs
+from hermes_bridge.web.server import BoundedHttp, ServerConfig, sweep
+from hermes_bridge.web.websocket import BoundedWebSocket
 
 _log = logging.getLogger("hermes_bridge.serve")
 _PING_S = 20.0

@@ -18,10 +18,10 @@ from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.auth import Tokens, bearer
 from hermes_bridge.relay.core import frames
 from hermes_bridge.relay.core.roster import Link
-from hermes_bridge.relay.doors.websocket import SOCKET, DirectSocket
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
+from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

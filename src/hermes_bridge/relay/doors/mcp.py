@@ -23,10 +23,10 @@ from hermes_bridge.log import Quiet
 from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.doors import mcp_wire as wire
 from hermes_bridge.relay.doors.mcp_wire import Fault, Id
-from hermes_bridge.relay.doors.server import Out
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
+from hermes_bridge.web.server import Out
 
 QUICK_MS = 1_000
 """A call answered within this time gets plain JSON; after it, a stream."""

@@ -1,0 +1,1 @@
+"""The server: uvicorn's protocols with limits and direct ways in. Knows no door."""
