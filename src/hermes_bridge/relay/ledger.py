@@ -10,6 +10,8 @@ from typing import NamedTuple
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
 from hermes_bridge.relay.core.conversation import HOUR
 from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange, Status
+from hermes_bridge.relay.sql import reads
+from hermes_bridge.relay.sql.reads import Cursor, Query, Wanted
 from hermes_bridge.relay.sql.schema import AGENTS, EXCHANGES, SCHEMA
 
 _COLUMNS = (
@@ -44,6 +46,7 @@ _COLUMNS = (
     "late_at",
     "fetched_at",
     "stage",
+    "marks",
 )
 _ONCE = frozenset(
     {"request_id", "conversation_id", "from_agent", "to_agent", "message", "started_at", "data"}
@@ -139,6 +142,40 @@ class Ledger:
         sql = f"{_SELECT} WHERE {where} ORDER BY started_at DESC LIMIT $2"
         return [_exchange(row) for row in await self.database.scan(sql, f"%{escaped}%", limit)]
 
+    async def floor(self, cursor: Cursor | None, until: int | None, rows: int) -> Cursor | None:
+        """Give the place that lies `rows` rows back from the cursor, or None if history ends before."""
+        query = Query(self.database.dialect)
+        query.before(cursor)
+        query.between(None, until)
+        sql = (
+            f"SELECT started_at, request_id FROM {EXCHANGES}{query.where} "  # noqa: S608
+            f"ORDER BY started_at DESC, request_id DESC LIMIT 1 OFFSET {int(rows)}"
+        )
+        found = await self.database.scan(sql, *query.args)
+        return Cursor(*found[0]) if found else None
+
+    async def page(
+        self, wanted: Wanted, cursor: Cursor | None, floor: Cursor | None, limit: int
+    ) -> list[Exchange]:
+        """Give the newest wanted exchanges before the cursor, no older than the floor, newest first."""
+        query = Query(self.database.dialect)
+        query.before(cursor)
+        query.not_before(floor)
+        query.between(wanted.since, wanted.until)
+        query.wanted(wanted)
+        order = f"ORDER BY started_at DESC, request_id DESC LIMIT {int(limit)}"
+        rows = await self.database.scan(f"{_SELECT}{query.where} {order}", *query.args)
+        return [_exchange(row) for row in rows]
+
+    async def tally(self, since: int, until: int) -> list[Row]:
+        """Count the exchanges that began within a time (see `sql.reads.tally` for the rows)."""
+        return await self.database.scan(reads.tally(self.database.dialect), since, until)
+
+    async def count(self) -> int:
+        """Give how many exchanges there are."""
+        rows = await self.database.scan(f"SELECT count(*) FROM {EXCHANGES}")  # noqa: S608
+        return int(rows[0][0])
+
     async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
         """Give a page of history for an export: started at or after `instant`, id above `after`."""
         sql = (
@@ -220,6 +257,7 @@ def exchange_row(x: Exchange) -> Row:
         x.late_at or None,
         x.fetched_at or None,
         stage,
+        json.dumps(x.marks) if x.marks else None,
     )
 
 
@@ -274,4 +312,5 @@ def _exchange(row: Row) -> Exchange:
         late_data=_bytes(row[27]),
         late_at=row[28] or 0,
         fetched_at=row[29] or 0,
+        marks=json.loads(row[31]) if row[31] else None,
     )

@@ -201,6 +201,7 @@ class Relay:
             window=self.book.limits.ask_timeout_ms,
             status=refusal.status,
             ended_at=now,
+            reason=", ".join(refusal.chain) or refusal.detail or None,
         )
         self.outcomes[refusal.status] += 1
         self.journal.note(record)
@@ -332,6 +333,10 @@ class Relay:
         """The target still works."""
         now = self.clock.now()
         self._do(self.book.beat(rid, who, note, now), now)
+        if self.watchers:
+            exchange = self.book.get(rid)
+            if exchange is not None and not exchange.ended:
+                self._watch("beat", exchange)
 
     def replace(self, agents: Sequence[Agent], limits: Limits) -> list[str]:
         """Take a new configuration; give the agents that are gone."""

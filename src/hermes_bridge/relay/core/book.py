@@ -131,6 +131,7 @@ class ExchangeBook:
         if exchange is None or exchange.status not in (Status.SENT, Status.TAKEN):
             return []
         exchange.beats += 1
+        exchange.mark(now)
         if note:
             exchange.note = note[:_NOTE_LENGTH]
         return self._alive(exchange, now)
@@ -306,7 +307,10 @@ class ExchangeBook:
             exchange.cap = min(exchange.cap, now + self.limits.ask_max_ms)
         move(exchange, Status.SENT)
         exchange.attempt += 1
-        exchange.sent_at = now
+        if again:
+            exchange.mark(now, again=True)
+        else:
+            exchange.sent_at = now
         self._arm(exchange, now)
         wake = Wake(exchange, generation)
         return [wake, Touched(exchange)] if again else [wake]

@@ -84,6 +84,10 @@ LATE_AFTER = frozenset(
 """Ends after which an answer is still worth keeping."""
 
 
+MOST_MARKS = 128
+"""How many marks an exchange keeps; beyond that every other heartbeat is forgotten."""
+
+
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How an exchange ends: decided by `Commit`, true once committed."""
 
@@ -136,6 +140,8 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
     """The last sign of life of the target."""
     beats: int = 0
     note: str | None = None
+    marks: list[int] | None = None
+    """When the target beat, and when its wake was sent again (negative): ms after `at`, plus one."""
 
     ended_at: int = 0
     answer: str | None = None
@@ -151,6 +157,18 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
     def ended(self) -> bool:
         """Whether it has its outcome."""
         return self.ended_at != 0
+
+    def mark(self, now: int, *, again: bool = False) -> None:
+        """Remember the instant of a heartbeat, or of a wake that was sent again."""
+        marks = self.marks
+        if marks is None:
+            marks = self.marks = []
+        elif len(marks) >= MOST_MARKS:
+            beats = [m for m in marks if m > 0]
+            forgotten = set(beats[1:-1:2])
+            marks[:] = [m for m in marks if m not in forgotten][-MOST_MARKS + 1 :]
+        offset = max(0, now - self.at) + 1
+        marks.append(-offset if again else offset)
 
     def weight(self) -> int:
         """Estimate the bytes it keeps in memory."""

@@ -36,6 +36,16 @@ class Link(msgspec.Struct, gc=False):
         return self.protocol >= 2
 
 
+class Span(msgspec.Struct, gc=False):
+    """One connection of an agent's past or present; `until` 0 = it lasts."""
+
+    since: int
+    until: int = 0
+    protocol: int = 1
+    client: str = ""
+    superseded: bool = False
+
+
 class Presence(StrEnum):
     """What can be said of an agent's link."""
 
@@ -54,6 +64,9 @@ class Seen(msgspec.Struct, gc=False):
     skills: tuple[str, ...] = ()
 
 
+_KEEP_SPANS = 20
+
+
 class Roster:
     """The sole writer of who is configured, linked, and when last seen."""
 
@@ -61,6 +74,7 @@ class Roster:
         self._agents: dict[str, Agent] = {agent.name: agent for agent in agents}
         self._links: dict[str, Link] = {}
         self._seen: dict[str, Seen] = {}
+        self._spans: dict[str, list[Span]] = {}
         self._generation = 0
 
     def __contains__(self, name: str) -> bool:
@@ -86,6 +100,10 @@ class Roster:
         """Give what is remembered of an agent (empty for one that never came)."""
         return self._seen.get(name) or Seen()
 
+    def spans(self, name: str) -> list[Span]:
+        """Give the agent's last connections since the process began, oldest first."""
+        return list(self._spans.get(name, ()))
+
     def online(self) -> int:
         """Count the agents that have a link."""
         return len(self._links)
@@ -105,6 +123,11 @@ class Roster:
         self._links[name] = link
         seen = self._seen.setdefault(name, Seen())
         seen.last_seen, seen.lost_at = now, 0
+        spans = self._spans.setdefault(name, [])
+        if old is not None and spans:
+            spans[-1].until, spans[-1].superseded = now, True
+        spans.append(Span(now))
+        del spans[:-_KEEP_SPANS]
         return link, old
 
     def is_current(self, name: str, generation: int) -> bool:
@@ -127,6 +150,7 @@ class Roster:
         if link is None or link.generation != generation:
             return False
         link.protocol, link.client, link.ready = protocol, client, True
+        self._spans[name][-1].protocol, self._spans[name][-1].client = protocol, client
         seen = self._seen[name]
         seen.description, seen.skills = description, skills
         return True
@@ -144,6 +168,7 @@ class Roster:
         del self._links[name]
         seen = self._seen[name]
         seen.last_seen, seen.lost_at = now, now
+        self._spans[name][-1].until = now
         return True
 
     def restore(self, name: str, *, last_seen: int, linked: bool, now: int) -> None:

@@ -58,6 +58,8 @@ _AGENTS = (
     f"CREATE TABLE {AGENTS} (name text PRIMARY KEY, last_seen bigint NOT NULL, linked integer NOT NULL)",
 )
 
+_MARKS = f"ALTER TABLE {EXCHANGES} ADD COLUMN marks text"
+
 SCHEMA = Schema(
     "relay",
     (
@@ -71,5 +73,6 @@ SCHEMA = Schema(
             sqlite=(*_ADD_COLUMNS, *_INDEXES, *_AGENTS),
             postgres=(*_ADD_COLUMNS, *_INDEXES, *_AGENTS),
         ),
+        Migration(3, sqlite=(_MARKS,), postgres=(_MARKS,)),
     ),
 )
