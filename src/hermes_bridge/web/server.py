@@ -27,7 +27,8 @@ ARRIVAL_S = 20.0
 """How long a request that has begun may take to arrive."""
 IDLE_S = 75.0
 """How long a connection may wait between two requests."""
-_SWEEP_S = 5.0
+_LINGER_S = 2.0
+"""How long a refused request may go on arriving, unread."""
 
 _log = logging.getLogger("hermes_bridge.http")
 
@@ -288,7 +289,10 @@ class BoundedHttp(HttpToolsProtocol):
         if not self._answering and not (self._usual_busy() and self.cycle.response_started):
             head = b"%bcontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             self.transport.write(head % (_LINES[status], len(text)) + text.encode())
-        self.transport.close()
+        if self._whole:
+            self.transport.close()
+        else:  # an end while the client still sends would reset the connection, and the answer with it
+            self.loop.call_later(_LINGER_S, self.transport.close)
 
     def _usual_busy(self) -> bool:
         """Whether a request of the usual lane is under way (uvicorn's `cycle` is None before the first)."""

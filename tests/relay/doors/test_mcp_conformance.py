@@ -259,13 +259,10 @@ async def test_what_is_no_request_is_an_invalid_request(
     assert (reply.status, reply.error["code"]) == (400, -32600)
 
 
-@pytest.mark.parametrize("rid", [0, -1, 2**53, 10**30, "x", "", "é" * 200, "\ud800"])
+@pytest.mark.parametrize("rid", [0, -1, 2**53, 10**30, "x", "", "é" * 200])
 async def test_an_id_comes_back_as_it_was_sent(old: Mcp, rid: int | str) -> None:
     reply = await old.rpc("ping", rid=rid)
-    if rid == "\ud800":  # half a surrogate pair is no text
-        assert (reply.status, reply.error["code"]) in ((400, -32700), (400, -32600))
-    else:
-        assert reply.message == {"jsonrpc": "2.0", "id": rid, "result": {}}
+    assert reply.message == {"jsonrpc": "2.0", "id": rid, "result": {}}
 
 
 @pytest.mark.clause("mcp.rpc.1")
