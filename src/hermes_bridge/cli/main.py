@@ -21,6 +21,7 @@ _VERBS: dict[str, tuple[str, str]] = {
     "chat": ("hermes_bridge.cli.ask:chat", "Talk with an agent, turn by turn."),
     "tail": ("hermes_bridge.cli.tail:tail", "Watch exchanges as they happen."),
     "doctor": ("hermes_bridge.cli.doctor:doctor", "Check configuration, port, store, relay."),
+    "connector": ("hermes_bridge.cli.connector:connector", "Connect bots with chat accounts."),
     "completion": ("hermes_bridge.cli.completion:completion", "Print shell completion."),
 }
 

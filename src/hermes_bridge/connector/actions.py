@@ -27,6 +27,7 @@ from hermes_bridge.log import event
 
 ANSWER_WITHIN_S = 25.0
 _MAX_RUNNING = 1000
+_MAX_RUNNING_BYTES = 16 * 1024 * 1024
 _MAX_REQUEST_ID = 200
 _PLAIN = re.compile(r"[^\w.:@/-]")
 _MEDIA_PATH = re.compile(r"/relay/media/([A-Za-z0-9_-]{20,64})$")
@@ -76,7 +77,7 @@ class Actions:
             self._finish(link, identity.bot_id, frame, _failed(f"{action.op} needs a chat_id"))
         elif action.op == ops.TYPING:
             self._type(link, identity, frame, action)
-        elif link.running >= _MAX_RUNNING:
+        elif link.running >= _MAX_RUNNING or link.running_bytes > _MAX_RUNNING_BYTES:
             busy = _failed("too many operations of this connection are waiting; try again later")
             self._finish(link, identity.bot_id, frame, busy)
         else:
@@ -110,6 +111,7 @@ class Actions:
         deadline = asyncio.get_running_loop().time() + ANSWER_WITHIN_S
         job = _Job(link, identity.bot_id, frame, action, deadline)
         link.running += 1
+        link.running_bytes += len(bytes(frame.action))
         key = (identity.bot_id, action.chat_id)
         queue = self._queues.get(key)
         if queue is not None:
@@ -125,6 +127,7 @@ class Actions:
             result = await self._run(job)
             queue.popleft()
             job.link.running -= 1
+            job.link.running_bytes -= len(bytes(job.frame.action))
             self._finish(job.link, job.bot_id, job.frame, result)
             if job.action.note("notify") is True:
                 self._state.inbox.final(job.bot_id, job.action.chat_id, self._state.clock.now())

@@ -5,11 +5,12 @@ import logging
 from hermes_bridge.connector.actions import Actions, shown
 from hermes_bridge.connector.core.route import policies_of
 from hermes_bridge.connector.core.session import HelloRefused, RelaySession
-from hermes_bridge.connector.link import Link, Send
+from hermes_bridge.connector.link import Link
 from hermes_bridge.connector.state import State, logger
 from hermes_bridge.contract import frames
 from hermes_bridge.contract.descriptor import describe
 from hermes_bridge.log import event
+from hermes_bridge.web.websocket import DirectSocket
 
 
 class Gateways:
@@ -19,10 +20,10 @@ class Gateways:
         self._state, self._actions = state, actions
         self._numbers = 0
 
-    def opened(self, session: RelaySession, send: Send, base: str) -> Link:
+    def opened(self, session: RelaySession, socket: DirectSocket, base: str) -> Link:
         """A gateway's token was accepted: it has a connection, and no rights yet."""
         self._numbers += 1
-        link = Link(self._numbers, session, send, self._state.config.section.public_url or base)
+        link = Link(self._numbers, session, socket, self._state.config.section.public_url or base)
         self._state.links[link.number] = link
         event(logger, "gateway.connected", link=link.number, gateway=shown(session.gateway_id))
         return link

@@ -25,9 +25,12 @@ from hermes_bridge.contract.frames import MAX_FRAME
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.errors import ConfigError, HermesBridgeError
 from hermes_bridge.log import event
+from hermes_bridge.web.server import BoundedHttp, ServerConfig, sweep
+from hermes_bridge.web.websocket import BoundedWebSocket
 
 _PING_S = 20.0
-_STOP_S = 8.0
+_STOP_S = 4.0
+_SWEEP_S = 5.0
 
 
 class _Server(uvicorn.Server):
@@ -81,6 +84,7 @@ class Process:
             running = group.create_task(self.connector.run())
             await self.connector.ready.wait()
             serving = group.create_task(server.serve(sockets=[listener]))
+            sweeping = group.create_task(_sweep(server))
             loop = asyncio.get_running_loop()
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -95,6 +99,7 @@ class Process:
             server.should_exit = True
             await asyncio.wait([serving], timeout=_STOP_S)
             serving.cancel()
+            sweeping.cancel()
 
     def _announce(self) -> None:
         count = len(self._config.table)
@@ -105,23 +110,32 @@ class Process:
 
 
 def _server(connector: Connector) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            build(connector),
-            ws="websockets-sansio",
-            http="httptools",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws_max_size=MAX_FRAME,
-            ws_ping_interval=_PING_S,
-            ws_ping_timeout=_PING_S,
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=2,
-            timeout_keep_alive=75,
-        )
+    config = ServerConfig(
+        build(connector),
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws_max_size=MAX_FRAME,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=_PING_S,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=75,
     )
+    config.direct = {}
+    return _Server(config)
+
+
+async def _sweep(server: _Server) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP_S)
+        sweep(server)
 
 
 @contextlib.contextmanager

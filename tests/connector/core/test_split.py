@@ -27,7 +27,7 @@ def test_a_fence_is_closed_and_opened_again() -> None:
 
 @given(
     text=st.lists(
-        st.sampled_from(["word", " ", "\n", "\n\n", "```", "x" * 30, "```py\n"]), max_size=60
+        st.sampled_from(["word", " ", "\n", "\n\n", "```\n", "x" * 30, "```py\n"]), max_size=60
     ),
     limit=st.integers(80, 200),
 )

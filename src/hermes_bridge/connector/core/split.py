@@ -1,6 +1,7 @@
 """Cut a long text into messages: at paragraphs, lines, words; code fences are mended."""
 
 _FENCE = "```"
+_LANGUAGE = 20
 _ENOUGH = 4  # a cut must leave at least a quarter of the room used
 
 
@@ -41,5 +42,7 @@ def _open_fence(text: str) -> str:
     for line in text.split("\n"):
         stripped = line.strip()
         if stripped.startswith(_FENCE):
-            fence = "" if fence else stripped[:40]
+            language = stripped.removeprefix(_FENCE)
+            short = len(language) <= _LANGUAGE and not language.count(" ")
+            fence = "" if fence else _FENCE + (language if short else "")
     return fence

@@ -15,11 +15,13 @@ from hermes_bridge.contract.frames import Lines
 from hermes_bridge.contract.token import Refused
 from hermes_bridge.errors import PeerError
 from hermes_bridge.log import event
+from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_CLOSE_S = 3.0
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
 
 
@@ -50,12 +52,20 @@ class GatewayDoor:
         if isinstance(verdict, Refused):
             await self._refuse(scope, send, verdict.reason)
             return
+        socket: DirectSocket = scope["extensions"][SOCKET]
         await send({"type": "websocket.accept"})
         session = RelaySession(verdict.gateway_id, verdict.secret)
-        link = self._connector.gateways.opened(session, send, _base(scope))
+        link = self._connector.gateways.opened(session, socket, _base(scope))
+        reader = _Reader(self._connector, link)
+        socket.sink = reader.take
         try:
-            await self._serve(link, receive)
+            async with asyncio.TaskGroup() as group:
+                closer = group.create_task(_close_when_asked(link, send))
+                while (await receive())["type"] != "websocket.disconnect":
+                    continue
+                closer.cancel()
         finally:
+            reader.end()
             self._connector.gateways.closed(link)
 
     async def _refuse(self, scope: Scope, send: Send, reason: str) -> None:
@@ -71,46 +81,56 @@ class GatewayDoor:
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": 4401, "reason": reason})
 
-    async def _serve(self, link: Link, receive: Receive) -> None:
-        """Read and write side by side; whichever ends first ends the connection."""
-        async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read(link, receive))
-            writer = group.create_task(link.run())
-            link.cut = writer.cancel
-            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
-            if not link.closing and not reader.done():
-                event(logger, "gateway.does_not_read", logging.WARNING, link=link.number)
-            reader.cancel()
-            writer.cancel()
 
-    async def _read(self, link: Link, receive: Receive) -> None:
-        lines = Lines()
-        hello_ms = self._connector.state.config.section.hello_timeout_ms
+class _Reader:
+    """Takes the messages of one connection, as they arrive."""
+
+    def __init__(self, connector: Connector, link: Link) -> None:
+        self._connector, self._link = connector, link
+        self._lines = Lines()
+        wait = connector.state.config.section.hello_timeout_ms / 1000
+        self._deadline = asyncio.get_running_loop().call_later(wait, self._too_late)
+
+    def end(self) -> None:
+        """The connection is over."""
+        self._deadline.cancel()
+
+    def take(self, text: str | None) -> None:
+        """A message came; None: a binary one, which the contract does not know."""
+        link = self._link
         try:
-            async with asyncio.timeout(hello_ms / 1000) as deadline:
-                waiting = True
-                while True:
-                    message = await receive()
-                    if message["type"] == "websocket.disconnect":
-                        return
-                    text = message.get("text")
-                    if text is None:
-                        text = bytes(message.get("bytes") or b"").decode("utf-8", "replace")
-                    for line in lines.feed(text):
-                        self._connector.gateways.frame(link, line)
-                    if waiting and link.session.bots:
-                        waiting = False
-                        deadline.reschedule(None)
-                    if link.closing:
-                        await asyncio.sleep(3600)  # the writer ends it
-        except TimeoutError:
-            event(logger, "gateway.silent", logging.WARNING, link=link.number)
-            link.close(1002, "no hello within the deadline")
+            for line in self._lines.feed(text or ""):
+                if link.closing:
+                    return
+                self._connector.gateways.frame(link, line)
         except PeerError as error:
             event(logger, "gateway.broke_contract", logging.WARNING, link=link.number,
                   cause=str(error))  # fmt: skip
             link.close(error.close_code, str(error))
-        await asyncio.sleep(3600)  # the writer sends the close frame and ends it
+        except Exception as error:  # noqa: BLE001  one connection ends, never the process
+            event(logger, "connector.bug", logging.ERROR, link=link.number,
+                  cause=f"{type(error).__name__}: {error}"[:300])  # fmt: skip
+            link.close(1011, "the connector failed; connect again")
+
+    def _too_late(self) -> None:
+        link = self._link
+        if not link.session.bots and not link.closing:
+            event(logger, "gateway.silent", logging.WARNING, link=link.number)
+            link.close(1002, "no hello within the deadline")
+
+
+async def _close_when_asked(link: Link, send: Send) -> None:
+    await link.asked_to_close.wait()
+    link.flush()
+    code, reason = link.goodbye or (1000, "")
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            await asyncio.sleep(_CLOSE_S)  # the peer answers, or is cut off
+    except TimeoutError:
+        link.abort()
+    except OSError:
+        pass  # it is gone already
 
 
 async def refuse_upgrade(send: Send, status: int, body: bytes) -> None:
