@@ -28,6 +28,7 @@ from hermes_bridge.relay.doors.asgi import RelayApp
 from hermes_bridge.relay.doors.bridge import MAX_FRAME, BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
 from hermes_bridge.relay.doors.ui import UiDoor
+from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Verbs
@@ -86,6 +87,7 @@ class Service:
             background = [
                 group.create_task(self.relay.journal.run()),
                 group.create_task(self.relay.keep_trying_to_load()),
+                group.create_task(SearchIndex(self.relay.ledger).run()),
                 group.create_task(self._forget_old()),
                 group.create_task(self._sweep(server)),
             ]

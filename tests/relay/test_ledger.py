@@ -239,3 +239,96 @@ async def test_a_search_finds_words_in_every_text(new_database: Make) -> None:
     assert [x.rid for x in await ledger.search("100% of_")] == ["r4"]
     assert await ledger.search("100_") == []
     await ledger.database.close()
+
+
+async def indexed(ledger: Ledger) -> None:
+    while await ledger.read_words(3):
+        pass
+
+
+def old(n: int, **changes: Any) -> Exchange:
+    """One that lies behind the newest ones, which a search reads through anyway."""
+    return exchange(f"old{n}", at=NOW - 1_000_000 + n, **changes)
+
+
+async def with_history(make: Make, *exchanges: Exchange) -> Ledger:
+    ledger = await opened(make)
+    await put(ledger, *exchanges)
+    await put(ledger, *(exchange(f"new{n}", at=NOW + n, message="other") for n in range(2_000)))
+    await indexed(ledger)
+    return ledger
+
+
+async def test_a_search_finds_what_is_old_by_the_beginnings_of_its_words(
+    new_database: Make,
+) -> None:
+    ledger = await with_history(
+        new_database,
+        old(1, message="Rechnung für MÜLLER über 4711 €"),
+        old(2, answer="The invoice of Muller GmbH is file/under-4711"),
+        old(3, message="' OR 1=1 -- \" * : & | ! ( ) <->", answer="x_y"),
+        old(4, status=Status.TIMEOUT, answer=None, late_answer="very late words", late_at=NOW),
+        old(5, message="日本語のテスト"),
+    )
+    found = {
+        text: {x.rid for x in await ledger.search(text) if x.rid.startswith("old")}
+        for text in ("muller 47", "MÜLL", "invoice mull", "late wor", "日本", "ünder", "nothing")
+    }
+    assert found == {
+        "muller 47": {"old1", "old2"},
+        "MÜLL": {"old1", "old2"},
+        "invoice mull": {"old2"},
+        "late wor": {"old4"},
+        "日本": {"old5"},
+        "ünder": {"old2"},
+        "nothing": set(),
+    }
+    assert {x.rid for x in await ledger.search("file/under")} == {"old2"}
+    assert {x.rid for x in await ledger.search("file-under")} == set()
+    for hostile in ("' OR 1", '"', "*", "a' | b", "' & '", "NEAR(", "\\", ":*", " ", "x_y"):
+        await ledger.search(hostile)
+    await ledger.database.close()
+
+
+async def test_a_late_answer_is_indexed_again_and_what_is_forgotten_is_not_found(
+    new_database: Make,
+) -> None:
+    ledger = await with_history(new_database, old(1, status=Status.TIMEOUT, answer=None))
+    assert await ledger.search("afterwards") == []
+    await put(
+        ledger,
+        old(1, status=Status.TIMEOUT, answer=None, late_answer="told afterwards", late_at=NOW),
+    )
+    await indexed(ledger)
+    assert [x.rid for x in await ledger.search("afterwards")] == ["old1"]
+    assert await ledger.forget(NOW, 10) == 1
+    assert await ledger.search("afterwards") == []
+    tables = ["hermes_bridge_unread", "hermes_bridge_words"]
+    left = [(await ledger.database.scan(f"SELECT count(*) FROM {t}"))[0][0] for t in tables]
+    assert left == [0, 2_000]
+    await ledger.database.close()
+
+
+async def test_a_store_from_before_the_index_is_read_into_it(tmp_path: Path) -> None:
+    from hermes_bridge.relay.sql.schema import SCHEMA
+
+    store = SqliteDatabase(tmp_path / "store.db")
+    await store.open(SCHEMA)
+    plain = Ledger(store)
+    await put(plain, *(exchange(f"r{n}", message=f"word{n}") for n in range(5)))
+    await store.close()
+    ledger = Ledger(SqliteDatabase(tmp_path / "store.db"))
+    await ledger.open()
+    assert ledger.searchable
+    assert await ledger.read_words(100) == 5
+    assert await ledger.read_words(100) == 0
+    await ledger.database.close()
+
+
+async def test_very_long_texts_can_be_indexed(new_database: Make) -> None:
+    ledger = await opened(new_database)
+    many = " ".join(f"w{n:x}" for n in range(60_000))
+    await put(ledger, exchange("r1", message=many), exchange("r2", message="x" * 250_000))
+    await indexed(ledger)
+    assert [x.rid for x in await ledger.search("w1f")] == ["r1"]
+    await ledger.database.close()

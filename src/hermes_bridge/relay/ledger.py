@@ -3,6 +3,7 @@
 Reads may raise `DatabaseDown`. Nothing here decides anything.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
 from hermes_bridge.relay.core.conversation import HOUR
 from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange, Status
-from hermes_bridge.relay.sql import reads
+from hermes_bridge.relay.sql import reads, words
 from hermes_bridge.relay.sql.reads import Cursor, Query, Wanted
 from hermes_bridge.relay.sql.schema import AGENTS, EXCHANGES, SCHEMA
 
@@ -61,7 +62,12 @@ _AGENT_TAIL = (
     "ON CONFLICT (name) DO UPDATE SET last_seen=excluded.last_seen, linked=excluded.linked"
 )
 _OPEN_STAGE, _ENDED_STAGE, _LATE_STAGE, _FETCHED_STAGE = 0, 1, 2, 3
-_DELETE_AT_ONCE = 500
+_AT_ONCE = 500
+_NEWEST = 2_000
+_MOST_MATCHES = 2_000
+_ENDED_AT = _COLUMNS.index("ended_at")
+_ONCE_ONLY = "ON CONFLICT DO NOTHING"
+_HAS_FTS5 = "SELECT 1 FROM pragma_compile_options WHERE compile_options='ENABLE_FTS5'"
 _STATUSES = {status.value: status for status in Status}
 
 
@@ -78,16 +84,24 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.searchable = False
 
     async def open(self) -> None:
-        """Connect and bring the tables up to date."""
+        """Connect and bring the tables up to date. Not every SQLite can have the index of words."""
         await self.database.open(SCHEMA)
+        if self.database.dialect == "sqlite" and not await self.database.read(_HAS_FTS5):
+            return
+        await self.database.open(SCHEMA, words.SEARCH)
+        self.searchable = True
 
     async def write(self, exchanges: Sequence[Row], agents: Sequence[Row]) -> None:
         """Store rows made by `exchange_row` and `agent_row`; a row never moves backwards."""
         work = []
         if exchanges:
             work.append(Upsert(EXCHANGES, _COLUMNS, _FORWARD, exchanges))
+            ended = [(row[0],) for row in exchanges if row[_ENDED_AT]] if self.searchable else []
+            if ended:
+                work.append(Upsert(words.UNREAD, ("request_id",), _ONCE_ONLY, ended))
         if agents:
             work.append(Upsert(AGENTS, ("name", "last_seen", "linked"), _AGENT_TAIL, agents))
         await self.database.write(*work)
@@ -134,13 +148,52 @@ class Ledger:
         return rows[0][0], rows[0][1], starts
 
     async def search(self, text: str, limit: int = 50) -> list[Exchange]:
-        """Give the newest exchanges whose texts or names hold `text`, newest first."""
+        """Give the newest exchanges whose texts or names hold `text`, newest first.
+
+        The newest ones of all are looked through for the text as it is, older ones for words that
+        begin with its words; a text with signs in it must also be there as it is.
+        """
+        found = {x.rid: x for x in await self._search_newest(text, limit)}
+        wanted = words.words_of(text)
+        if self.searchable and wanted:
+            sql, match = words.matching(self.database.dialect, wanted)
+            rids = [row[0] for row in await self.database.scan(sql, match, _MOST_MATCHES)]
+            for begin in range(0, len(rids), _AT_ONCE):
+                if len(found) >= limit:
+                    break
+                for exchange in await self._these(rids[begin : begin + _AT_ONCE]):
+                    if exchange.rid not in found and _holds(exchange, text, wanted):
+                        found[exchange.rid] = exchange
+        return sorted(found.values(), key=lambda x: (x.at, x.rid), reverse=True)[:limit]
+
+    async def _search_newest(self, text: str, limit: int) -> list[Exchange]:
         escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         like = "ILIKE" if self.database.dialect == "postgres" else "LIKE"
         columns = ("message", "answer", "late_answer", "error", "from_agent", "to_agent")
         where = " OR ".join(f"{column} {like} $1 ESCAPE '\\'" for column in columns)
-        sql = f"{_SELECT} WHERE {where} ORDER BY started_at DESC LIMIT $2"
-        return [_exchange(row) for row in await self.database.scan(sql, f"%{escaped}%", limit)]
+        newest = f"SELECT request_id FROM {EXCHANGES} ORDER BY started_at DESC LIMIT $3"  # noqa: S608
+        if not self.searchable:
+            newest = f"SELECT request_id FROM {EXCHANGES}"  # noqa: S608
+        sql = f"{_SELECT} WHERE request_id IN ({newest}) AND ({where}) ORDER BY started_at DESC LIMIT $2"
+        args = (f"%{escaped}%", limit, *((_NEWEST,) if self.searchable else ()))
+        return [_exchange(row) for row in await self.database.scan(sql, *args)]
+
+    async def _these(self, rids: Sequence[str]) -> list[Exchange]:
+        names = ", ".join(f"${n}" for n in range(1, len(rids) + 1))
+        rows = await self.database.scan(f"{_SELECT} WHERE request_id IN ({names})", *rids)
+        return [_exchange(row) for row in rows]
+
+    async def read_words(self, limit: int) -> int:
+        """Take up to `limit` ended exchanges into the index of words; give how many."""
+        rows = await self.database.scan(words.NEXT_UNREAD, limit)
+        dialect = self.database.dialect
+
+        def work() -> list[Statement]:
+            return [statement for row in rows for statement in words.read(dialect, row)]
+
+        if rows:
+            await self.database.write(*await asyncio.to_thread(work))
+        return len(rows)
 
     async def floor(self, cursor: Cursor | None, until: int | None, rows: int) -> Cursor | None:
         """Give the place that lies `rows` rows back from the cursor, or None if history ends before."""
@@ -178,11 +231,15 @@ class Ledger:
 
     async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
         """Give a page of history for an export: started at or after `instant`, id above `after`."""
+        return [_exchange(row) for row in await self.rows_since(instant, after, limit)]
+
+    async def rows_since(self, instant: int, after: str, limit: int) -> list[Row]:
+        """The same as rows, as `write` takes them: for a copy that changes nothing."""
         sql = (
             f"{_SELECT} WHERE (started_at, request_id) > ($1, $2) "
             "ORDER BY started_at, request_id LIMIT $3"
         )
-        return [_exchange(row) for row in await self.database.scan(sql, instant, after, limit)]
+        return await self.database.scan(sql, instant, after, limit)
 
     async def forget(self, before: int, limit: int) -> int:
         """Delete up to `limit` ended exchanges that began before `before`; give how many."""
@@ -205,11 +262,12 @@ class Ledger:
         return len(rids)
 
     async def _delete(self, rids: Sequence[str]) -> None:
-        for begin in range(0, len(rids), _DELETE_AT_ONCE):
-            some = rids[begin : begin + _DELETE_AT_ONCE]
+        for begin in range(0, len(rids), _AT_ONCE):
+            some = tuple(rids[begin : begin + _AT_ONCE])
             names = ", ".join(f"${n}" for n in range(1, len(some) + 1))
             sql = f"DELETE FROM {EXCHANGES} WHERE request_id IN ({names})"  # noqa: S608
-            await self.database.write(Statement(sql, tuple(some)))
+            index = words.forget(self.database.dialect, some) if self.searchable else []
+            await self.database.write(*index, Statement(sql, some))
 
 
 def agent_row(name: str, last_seen: int, linked: bool) -> Row:
@@ -259,6 +317,17 @@ def exchange_row(x: Exchange) -> Row:
         stage,
         json.dumps(x.marks) if x.marks else None,
     )
+
+
+def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:
+    """Whether a match by words is one by text: only asked for when the text has signs in it."""
+    if len(wanted) == 1 and words.folded(text.strip()) == wanted[0]:
+        return True
+    if " ".join(wanted) == words.folded(" ".join(text.split())):
+        return True
+    sought = words.folded(text)
+    texts = (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target)
+    return any(sought in words.folded(t) for t in texts if t)
 
 
 def _stored(x: Exchange) -> str:

@@ -1,0 +1,44 @@
+"""Fills the full-text index beside the asks: slowly, and never more than a tenth of a core.
+
+What has not been read yet is found too: a search also looks through the newest exchanges
+(`Ledger.search`). So an index that lags, or cannot be had, costs speed and nothing else.
+"""
+
+import asyncio
+import logging
+import time
+
+from hermes_bridge import backoff
+from hermes_bridge.errors import DatabaseDown, HermesBridgeError
+from hermes_bridge.log import event
+from hermes_bridge.relay.ledger import Ledger
+
+_log = logging.getLogger("hermes_bridge.index")
+_BATCH = 50
+_IDLE_S = 2.0
+_SHARE = 9.0
+"""Idle this many times as long as it worked."""
+
+
+class SearchIndex:
+    """The only filler of the index while the relay runs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def run(self) -> None:
+        """Read what has ended, for ever."""
+        trouble = backoff.delays(first=1.0, cap=60.0)
+        while True:
+            began = time.perf_counter()
+            try:
+                count = await self._ledger.read_words(_BATCH) if self._ledger.searchable else 0
+            except DatabaseDown:
+                await asyncio.sleep(next(trouble))  # the journal says it
+            except HermesBridgeError as error:
+                event(_log, "index.refused", logging.ERROR, cause=str(error))
+                await asyncio.sleep(60.0)
+            else:
+                trouble = backoff.delays(first=1.0, cap=60.0)
+                worked = time.perf_counter() - began
+                await asyncio.sleep(worked * _SHARE if count == _BATCH else _IDLE_S)

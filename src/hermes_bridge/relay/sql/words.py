@@ -1,0 +1,125 @@
+"""The words of exchanges, for full-text search: one index on each store, the same answers.
+
+A text becomes its distinct words, without case and accents, made here and not by the store, so
+that SQLite and PostgreSQL find the same. A search finds exchanges in which every word of the
+query begins a word. Ended exchanges wait in a table of their own until `relay/index.py` has read
+them: asks pay for one short row, never for the index.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from hermes_bridge.db.base import Migration, Row, Schema, Statement
+from hermes_bridge.relay.sql.schema import EXCHANGES
+
+UNREAD = "hermes_bridge_unread"
+WORDS = "hermes_bridge_words"
+IDS = "hermes_bridge_word_ids"
+"""SQLite's index knows rows by number only: this gives an exchange its number."""
+
+_WORD = re.compile(r"[^\W_]+")
+_LONGEST_WORD = 64
+_MOST_WORDS = 5_000
+_MOST_TEXT = 200_000
+_MOST_QUERY_WORDS = 12
+
+_FILL = f"INSERT INTO {UNREAD}(request_id) SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NOT NULL"  # noqa: S608
+
+SEARCH = Schema(
+    "relay-words",
+    (
+        Migration(
+            1,
+            sqlite=(
+                f"CREATE TABLE {UNREAD} (request_id text PRIMARY KEY) WITHOUT ROWID",
+                f"CREATE TABLE {IDS} (id integer PRIMARY KEY, request_id text NOT NULL UNIQUE)",
+                f"CREATE VIRTUAL TABLE {WORDS} USING "
+                "fts5(words, detail=none, columnsize=0, prefix='2 3', tokenize='unicode61')",
+                _FILL,
+            ),
+            postgres=(
+                f"CREATE TABLE {UNREAD} (request_id text PRIMARY KEY)",
+                f"CREATE TABLE {WORDS} (request_id text PRIMARY KEY, words tsvector NOT NULL)",
+                f"CREATE INDEX {WORDS}_idx ON {WORDS} USING gin (words)",
+                _FILL,
+            ),
+        ),
+    ),
+)
+
+NEXT_UNREAD = (
+    "SELECT u.request_id, x.message, x.answer, x.late_answer, x.error, x.from_agent, x.to_agent "  # noqa: S608
+    f"FROM {UNREAD} u LEFT JOIN {EXCHANGES} x ON x.request_id = u.request_id "
+    "ORDER BY u.request_id LIMIT $1"
+)
+
+
+def folded(text: str) -> str:
+    """Give a text without case and accents."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(c for c in apart if not unicodedata.combining(c))
+
+
+def words_of(*texts: str | None) -> list[str]:
+    """Give the distinct words of some texts; of very long ones those of the beginning."""
+    found: dict[str, None] = {}
+    for text in texts:
+        if text:
+            for word in _WORD.findall(folded(text[:_MOST_TEXT])):
+                found[word[:_LONGEST_WORD]] = None
+        if len(found) >= _MOST_WORDS:
+            break
+    return list(found)[:_MOST_WORDS]
+
+
+def read(dialect: str, row: Row) -> list[Statement]:
+    """Give what takes one row of `NEXT_UNREAD` into the index."""
+    rid, texts = row[0], row[1:]
+    done = Statement(f"DELETE FROM {UNREAD} WHERE request_id=$1", (rid,))  # noqa: S608
+    if texts[0] is None:  # it was deleted before it was read
+        return [done]
+    words = words_of(*texts)
+    if dialect == "postgres":
+        put = (
+            f"INSERT INTO {WORDS}(request_id, words) VALUES ($1, array_to_tsvector($2::text[])) "  # noqa: S608
+            "ON CONFLICT (request_id) DO UPDATE SET words=excluded.words"
+        )
+        return [Statement(put, (rid, words)), done]
+    number = f"INSERT INTO {IDS}(request_id) VALUES ($1) ON CONFLICT DO NOTHING"  # noqa: S608
+    put = (
+        f"INSERT OR REPLACE INTO {WORDS}(rowid, words) "  # noqa: S608
+        f"SELECT id, $2 FROM {IDS} WHERE request_id=$1"
+    )
+    return [Statement(number, (rid,)), Statement(put, (rid, " ".join(words))), done]
+
+
+def forget(dialect: str, rids: Sequence[str]) -> list[Statement]:
+    """Give what takes exchanges out of the index."""
+    some, args = ", ".join(f"${n}" for n in range(1, len(rids) + 1)), tuple(rids)
+    tables = [UNREAD, WORDS] if dialect == "postgres" else [UNREAD, IDS]
+    out = [Statement(f"DELETE FROM {t} WHERE request_id IN ({some})", args) for t in tables]  # noqa: S608
+    if dialect != "postgres":
+        numbers = f"SELECT id FROM {IDS} WHERE request_id IN ({some})"  # noqa: S608
+        out.insert(0, Statement(f"DELETE FROM {WORDS} WHERE rowid IN ({numbers})", args))  # noqa: S608
+    return out
+
+
+def matching(dialect: str, words: Sequence[str]) -> tuple[str, str]:
+    """Give the query for the ids of what holds words beginning with these, and its argument.
+
+    The query's second argument is how many ids at most, the newest first on SQLite.
+    """
+    words = words[:_MOST_QUERY_WORDS]
+    if dialect == "postgres":
+        wanted = " & ".join(f"'{word}':*" for word in words)
+        sql = f"SELECT request_id FROM {WORDS} WHERE words @@ $1::tsquery ORDER BY request_id DESC LIMIT $2"  # noqa: S608
+        return sql, wanted
+    wanted = " ".join(f'"{word}"*' for word in words)
+    sql = (
+        f"SELECT i.request_id FROM {WORDS} w JOIN {IDS} i ON i.id = w.rowid "  # noqa: S608
+        f"WHERE {WORDS} MATCH $1 ORDER BY w.rowid DESC LIMIT $2"
+    )
+    return sql, wanted
