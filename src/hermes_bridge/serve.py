@@ -131,6 +131,7 @@ class Service:
     async def _drain(self, server: uvicorn.Server) -> None:
         event(_log, "serve.stopping", exchanges_open=len(self.relay.book))
         self.relay.drain()
+        self._ui.close()
         await asyncio.sleep(0.2)
         server.should_exit = True
         if not await self.relay.journal.drain(_DRAIN_S):

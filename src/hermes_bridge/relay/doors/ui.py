@@ -5,49 +5,28 @@ Reading never waits for a store that is in trouble: what memory holds is shown i
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from html import escape
-from typing import Any
-from urllib.parse import parse_qs, quote
-
-import msgspec
+from urllib.parse import quote
 
 from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.config import UiSection
-from hermes_bridge.relay.doors import ui_assets, ui_reads
+from hermes_bridge.relay.doors import ui_assets, ui_reads, ui_tallies
 from hermes_bridge.relay.doors.ui_access import (
     COOKIE,
     SESSION_MS,
     Access,
-    Headers,
     Visitor,
     local_path,
     own_page,
 )
+from hermes_bridge.relay.doors.ui_events import Hub
+from hermes_bridge.relay.doors.ui_request import KEPT, Receive, Request, Scope, Send
+from hermes_bridge.relay.doors.ui_rows import Json
 from hermes_bridge.relay.relay import Relay
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 _log = logging.getLogger("hermes_bridge.ui")
-_encode = msgspec.json.Encoder().encode
-_MAX_BODY = 8192
-_POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_SAFE = [
-    (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
-_FRESH = [*_SAFE, (b"cache-control", b"no-store")]
-_KEPT = [*_SAFE, (b"cache-control", b"public, max-age=31536000, immutable")]
-_VIEWS = ("/ui", "/ui/", "/ui/agents", "/ui/map")
+_VIEWS = ("/ui", "/ui/", "/ui/agents", "/ui/map", "/ui/connector")
+_CANCELLED_BY = "cancelled by operator"
 _SHUT = {
     "shut": (
         "This page shows the full text of every message, and the relay listens beyond this machine. "
@@ -61,67 +40,6 @@ _SHUT = {
 }
 
 
-class Request:
-    """One HTTP request below `/ui`, with its headers by name."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.path: str = scope["path"]
-        self.method: str = scope["method"]
-        self.headers: Headers = dict(scope["headers"])
-        self.peer: str = (scope.get("client") or ("?", 0))[0]
-        self.tls = scope.get("scheme") == "https"
-        self.receive, self.send = receive, send
-        raw = scope.get("query_string", b"").decode("latin-1")
-        self.raw_query: str = raw
-        self.query = {key: values[-1] for key, values in parse_qs(raw, max_num_fields=32).items()}
-
-    @property
-    def reads(self) -> bool:
-        """Whether the method changes nothing."""
-        return self.method in ("GET", "HEAD")
-
-    async def form(self) -> dict[str, str]:
-        """Give the fields of a posted form; of one that is too large, none."""
-        body = b""
-        while True:
-            message = await self.receive()
-            body += message.get("body", b"")
-            if len(body) > _MAX_BODY or message["type"] != "http.request":
-                return {}
-            if not message.get("more_body"):
-                break
-        try:
-            fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=16)
-        except ValueError:
-            return {}
-        return {key: values[-1] for key, values in fields.items()}
-
-    async def answer(
-        self, status: int, kind: bytes, content: bytes, headers: list[tuple[bytes, bytes]]
-    ) -> None:
-        """Send a whole response."""
-        head = [*headers, (b"content-type", kind), (b"content-length", b"%d" % len(content))]
-        await self.send({"type": "http.response.start", "status": status, "headers": head})
-        await self.send({"type": "http.response.body", "body": content})
-
-    async def json(self, status: int, body: object) -> None:
-        """Send JSON."""
-        await self.answer(status, b"application/json", _encode(body), _FRESH)
-
-    async def html(self, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
-        """Send a document."""
-        await self.answer(status, b"text/html; charset=utf-8", content, [*_FRESH, *more])
-
-    async def go(self, where: str, *more: tuple[bytes, bytes]) -> None:
-        """Send the browser somewhere else."""
-        headers = [*_FRESH, (b"location", where.encode("latin-1", "replace")), *more]
-        await self.answer(303, b"text/plain", b"", headers)
-
-    async def fail(self, status: int, error: str, hint: str = "") -> None:
-        """Say why not, as JSON."""
-        await self.json(status, {"error": error, "hint": hint} if hint else {"error": error})
-
-
 class UiDoor:
     """The door to everything below `/ui`."""
 
@@ -131,10 +49,16 @@ class UiDoor:
         self.access = Access(section, local=open_to_all, now=relay.clock.now)
         self._quiet = Quiet(_log, relay.clock.now)
         self._reads = ui_reads.Reads(relay)
+        self._hub = Hub(relay, self._reads)
 
     def replace(self, section: UiSection) -> None:
         """Take a new configuration."""
         self.access.replace(section)
+
+    def close(self) -> None:
+        """The relay stops: end the live streams."""
+        self._hub.close()
+        self._reads.tallies.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -166,7 +90,7 @@ class UiDoor:
 
     async def _page(self, request: Request, visitor: Visitor) -> None:
         if not request.reads:
-            await _not_so(request, b"GET, HEAD")
+            await request.not_so(b"GET, HEAD")
         elif not visitor.may_read:
             whole = request.path + (f"?{request.raw_query}" if request.raw_query else "")
             await request.go(f"/ui/login?next={quote(local_path(whole), safe='/')}")
@@ -175,34 +99,109 @@ class UiDoor:
             document = await asyncio.to_thread(_document, "page.html")
             await request.html(200 if known else 404, document)
 
+    # The JSON
+
     async def _api(self, request: Request, visitor: Visitor) -> None:
+        path = request.path.removeprefix("/ui/api/")
         if not visitor.may_read:
-            wait = self.access.wait_s(request.peer)
-            if wait:
-                await request.fail(429, "too many tries", f"Wait {wait} s.")
-            else:
-                await request.fail(
-                    401,
-                    "sign in first",
-                    "Open /ui/login, or send `Authorization: Bearer` with ui.password.",
-                )
-            return
-        if not request.reads:
-            await _not_so(request, b"GET, HEAD")
-            return
-        if request.path == "/ui/api/state":
-            body = await self._reads.state(cut=_number(request.query.get("cut")))
-            body["signed_in"] = visitor.signed_in
-            body["csrf"] = self.access.csrf(visitor)
-            await request.json(200, body)
-        elif request.path.startswith("/ui/api/exchanges/"):
-            found = await self._reads.exchange(request.path.rpartition("/")[2])
-            if found is None:
-                await request.fail(404, "no such exchange", "It may be older than the relay keeps.")
-            else:
-                await request.json(200, found)
+            await self._refuse(request)
+        elif path.startswith("exchanges/") and path.endswith("/cancel"):
+            await self._cancel(request, visitor, path[len("exchanges/") : -len("/cancel")])
+        elif not request.reads:
+            await request.not_so(b"GET, HEAD")
+        elif path == "events":
+            await self._events(request)
         else:
-            await request.fail(404, "not found")
+            body = await self._read(request, path)
+            if body is None:
+                await request.fail(404, "not found", "It may be older than the relay keeps.")
+                return
+            if path == "state":
+                body["signed_in"] = visitor.signed_in
+                body["csrf"] = self.access.csrf(visitor)
+            await request.json(200, body)
+
+    async def _read(self, request: Request, path: str) -> Json | None:
+        reads, query = self._reads, request.query
+        cut = _number(query.get("cut"))
+        kind, _, name = path.partition("/")
+        if name:
+            return await self._read_one(kind, name, cut)
+        span = query.get("range", "24h")
+        span = span if span in ui_tallies.RANGES else "24h"
+        match kind:
+            case "state":
+                return await reads.state(cut)
+            case "exchanges" | "search":
+                limit = min(200, _number(query.get("limit")) or ui_reads.PAGE_ROWS)
+                before = ui_reads.cursor_of(query.get("before"))
+                return await reads.page(ui_reads.wanted_of(query), before, limit, cut)
+            case "hour":
+                return await reads.hour()
+            case "counts":
+                return await reads.counts(span)
+            case "agents":
+                return await reads.agents(span)
+            case _:
+                return None
+
+    async def _read_one(self, kind: str, name: str, cut: int) -> Json | None:
+        match kind:
+            case "exchanges":
+                return await self._reads.exchange(name)
+            case "conversations":
+                return await self._reads.conversation(name, cut)
+            case "agents":
+                return await self._reads.agent(name)
+            case _:
+                return None
+
+    async def _events(self, request: Request) -> None:
+        def still() -> bool:
+            return self.access.visitor(request.headers, request.peer).may_read
+
+        if request.method == "HEAD":
+            await request.json(200, {})
+        else:
+            await self._hub.serve(request, still)
+
+    async def _refuse(self, request: Request) -> None:
+        wait = self.access.wait_s(request.peer)
+        if wait:
+            await request.fail(429, "too many tries", f"Wait {wait} s.")
+        else:
+            hint = "Open /ui/login, or send `Authorization: Bearer` with ui.password."
+            await request.fail(401, "sign in first", hint)
+
+    async def _cancel(self, request: Request, visitor: Visitor, rid: str) -> None:
+        """End an open exchange for the operator: signed in, from our own page, written down."""
+        if request.method != "POST":
+            await request.not_so(b"POST")
+            return
+        if not await self._may_change(request, visitor):
+            return
+        exchange = await self._relay.find(rid)
+        if exchange is None:
+            await request.fail(404, "no such exchange", "It may be older than the relay keeps.")
+        elif self._relay.cancel(rid, _CANCELLED_BY):
+            by = visitor.nonce[:8] or "script"
+            event(_log, "ui.cancelled", request_id=rid, peer=request.peer, session=by)
+            await request.json(200, {"ok": True})
+        else:
+            await request.json(409, {"error": "already ended", "status": exchange.status.value})
+
+    async def _may_change(self, request: Request, visitor: Visitor) -> bool:
+        token = request.headers.get(b"x-csrf-token", b"").decode("latin-1")
+        if own_page(request.headers) and self.access.may_change(visitor, token):
+            return True
+        if visitor.signed_in:
+            hint = "Load the page again and try from there."
+        else:
+            hint = "Only a signed-in operator may change something: set ui.password."
+        await request.fail(403, "not allowed", hint)
+        return False
+
+    # Signing in and out
 
     async def _login(self, request: Request, visitor: Visitor) -> None:
         fields = request.query
@@ -214,7 +213,7 @@ class UiDoor:
         elif request.reads:
             await self._login_page(request, 200, where)
         elif request.method != "POST":
-            await _not_so(request, b"GET, HEAD, POST")
+            await request.not_so(b"GET, HEAD, POST")
         elif not own_page(request.headers):
             await request.fail(403, "sent by another site", "Sign in on the relay's own page.")
         else:
@@ -245,15 +244,11 @@ class UiDoor:
 
     async def _logout(self, request: Request, visitor: Visitor) -> None:
         if request.method != "POST":
-            await _not_so(request, b"POST")
-            return
-        token = request.headers.get(b"x-csrf-token", b"").decode("latin-1")
-        if not own_page(request.headers) or not self.access.may_change(visitor, token):
-            await request.fail(403, "not allowed", "Load the page again and sign out from there.")
-            return
-        self.access.end_session(visitor.nonce)
-        event(_log, "ui.signed_out", peer=request.peer)
-        await request.go("/ui/login", _cookie("", 0, request.tls))
+            await request.not_so(b"POST")
+        elif await self._may_change(request, visitor):
+            self.access.end_session(visitor.nonce)
+            event(_log, "ui.signed_out", peer=request.peer)
+            await request.go("/ui/login", _cookie("", 0, request.tls))
 
 
 def _cookie(value: str, seconds: int, tls: bool) -> tuple[bytes, bytes]:
@@ -266,12 +261,12 @@ def _document(name: str, **fields: str) -> bytes:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 8 else 0
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 8 else 0
 
 
 async def _static(request: Request) -> None:
     if not request.reads:
-        await _not_so(request, b"GET, HEAD")
+        await request.not_so(b"GET, HEAD")
         return
     assets = await asyncio.to_thread(ui_assets.load)
     folder, _, name = request.path.rpartition("/")
@@ -279,15 +274,9 @@ async def _static(request: Request) -> None:
     if asset is None:
         await request.fail(404, "not found", "Load the page again.")
         return
-    headers = [*_KEPT, (b"vary", b"accept-encoding")]
+    headers = [*KEPT, (b"vary", b"accept-encoding")]
     if b"gzip" in request.headers.get(b"accept-encoding", b""):
         headers.append((b"content-encoding", b"gzip"))
         await request.answer(200, asset.kind, asset.packed, headers)
     else:
         await request.answer(200, asset.kind, asset.plain, headers)
-
-
-async def _not_so(request: Request, allowed: bytes) -> None:
-    headers = [*_FRESH, (b"allow", allowed)]
-    body = _encode({"error": "method not allowed"})
-    await request.answer(405, b"application/json", body, headers)

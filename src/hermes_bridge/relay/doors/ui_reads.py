@@ -1,19 +1,35 @@
 """What the page reads: the ledger's rows with what is live in memory laid over them."""
 
 import asyncio
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Mapping
 
 from hermes_bridge import __version__
 from hermes_bridge.errors import DatabaseDown
-from hermes_bridge.relay.core.exchange import Exchange
+from hermes_bridge.relay.core.conversation import HOUR
+from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange
 from hermes_bridge.relay.doors import ui_rows
 from hermes_bridge.relay.doors.ui_rows import Json
+from hermes_bridge.relay.doors.ui_tallies import DAY, FAILED, RANGES, Counted, Sum, Tallies
 from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.sql.reads import Cursor, Wanted
 
 STATE_ROWS = 200
 OPEN_ROWS = 100
+PAGE_ROWS = 50
+CONVERSATION_ROWS = 500
 _PATIENCE_S = 3.0
 """How long a look waits for the store before it shows what memory holds."""
+_STEP_ROWS = 20_000
+_STEP_ROWS_WORDS = 5_000
+_ERRORS = 10
+_COUNT_AGE_MS = 15_000
+_GROUPS = {
+    "answered": frozenset({"ok"}),
+    "unanswered": FAILED,
+    "cancelled": frozenset({"cancelled"}),
+    "refused": frozenset(status.value for status in REFUSALS - ENDS),
+}
 
 
 class Reads:
@@ -21,6 +37,8 @@ class Reads:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self.tallies = Tallies(relay)
+        self._total: tuple[int, int | None] = (0, None)
 
     async def state(self, cut: int = 0) -> Json:
         """Give agents, the newest exchanges (oldest first) and the riskiest open ones."""
@@ -31,8 +49,9 @@ class Reads:
                 stored, whole = await relay.ledger.recent(STATE_ROWS), True
         except (DatabaseDown, TimeoutError):
             stored, whole = relay.book.ended_lately(), False
-        rows = self.overlaid(stored)[-STATE_ROWS:]
-        open_now = sorted(relay.book.open_exchanges(), key=lambda x: (x.deadline, x.at))
+        rows = heapq.nlargest(STATE_ROWS, self._overlaid(stored), key=_place)[::-1]
+        open_now = relay.book.open_exchanges()
+        riskiest = heapq.nsmallest(OPEN_ROWS, open_now, key=lambda x: (x.deadline, x.at))
         shown = {x.rid for x in rows}
         return {
             "now": now,
@@ -41,7 +60,7 @@ class Reads:
             "exchanges": [ui_rows.exchange(x, cut) for x in rows],
             "open": len(open_now),
             "open_exchanges": [
-                ui_rows.exchange(x, cut or 400) for x in open_now[:OPEN_ROWS] if x.rid not in shown
+                ui_rows.exchange(x, cut or 400) for x in riskiest if x.rid not in shown
             ],
             "store": self.store(whole),
             "limits": self.limits(),
@@ -56,18 +75,162 @@ class Reads:
             found = None
         return None if found is None else ui_rows.exchange(found)
 
-    def overlaid(self, stored: Iterable[Exchange]) -> list[Exchange]:
-        """Give stored exchanges with the live ones in their places and added, oldest first."""
+    async def page(self, wanted: Wanted, before: Cursor | None, limit: int, cut: int) -> Json:
+        """Give a page of history, newest first, and where the next one begins (`next`)."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                stored, after = await self._stored_page(wanted, before, limit)
+            whole = True
+        except (DatabaseDown, TimeoutError):
+            stored, after, whole = self._relay.book.ended_lately(), None, False
+        rows = [
+            x
+            for x in self._overlaid(stored)
+            if wanted.has(x, ui_rows.status(x))
+            and (before is None or _place(x) < before)
+            and (after is None or _place(x) >= after)
+        ]
+        rows.sort(key=_place, reverse=True)
+        if not whole:
+            rows = rows[:STATE_ROWS]
+        return {
+            "now": self._relay.clock.now(),
+            "exchanges": [ui_rows.exchange(x, cut) for x in rows],
+            "next": f"{after.at}-{after.rid}" if after else None,
+            "store": self.store(whole),
+        }
+
+    async def _stored_page(
+        self, wanted: Wanted, before: Cursor | None, limit: int
+    ) -> tuple[list[Exchange], Cursor | None]:
+        ledger, floor = self._relay.ledger, None
+        if wanted.filters:
+            step = _STEP_ROWS_WORDS if wanted.words else _STEP_ROWS
+            floor = await ledger.floor(before, wanted.until, step)
+            if floor is not None and wanted.since is not None and floor.at < wanted.since:
+                floor = None
+        rows = await ledger.page(wanted, before, floor, limit + 1)
+        if len(rows) > limit:
+            rows = rows[:limit]
+            return rows, _place(rows[-1])
+        return rows, floor
+
+    async def conversation(self, conversation: str, cut: int) -> Json:
+        """Give a conversation's exchanges, oldest first; empty for one that nobody knows."""
+        relay = self._relay
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                stored = await relay.ledger.conversation(conversation, CONVERSATION_ROWS)
+            whole = True
+        except (DatabaseDown, TimeoutError):
+            stored, whole = relay.book.ended_lately(), False
+        rows = [x for x in self._overlaid(stored) if x.conv == conversation]
+        rows.sort(key=_place)
+        now = relay.clock.now()
+        turns = sum(now - x.at < HOUR and x.status not in REFUSALS - ENDS for x in rows)
+        return {
+            "now": now,
+            "conversation_id": conversation,
+            "exchanges": [ui_rows.exchange(x, cut) for x in rows],
+            "turns": turns,
+            "more": len(stored) >= CONVERSATION_ROWS,
+            "store": self.store(whole),
+        }
+
+    async def hour(self) -> Json:
+        """Give the last hour minute by minute, and how many exchanges there are in all."""
+        counted = await self.tallies.over(RANGES["1h"], finest=True)
+        total = counted.total()
+        minutes = []
+        for start, _, pairs in counted.pieces:
+            one = Sum()
+            for counts in pairs.values():
+                one.add(counts)
+            minutes.append((start, one.asks, one.failed))
+        return {
+            **total.shown(),
+            "since": counted.since,
+            "p95": total.quantile(0.95),
+            "minutes": minutes,
+            "complete": counted.complete,
+            "total": await self._count(),
+        }
+
+    async def counts(self, name: str) -> Json:
+        """Give a range's counts: in all, by pair, and (up to a day) by hour."""
+        counted = await self.tallies.over(RANGES[name])
+        total = counted.total()
+        return {
+            **total.shown(),
+            "range": name,
+            "since": counted.since,
+            "complete": counted.complete,
+            "pairs": [
+                {"from": asker, "to": target, **counts.shown()}
+                for (asker, target), counts in counted.pairs.items()
+            ],
+            "hours": _hours(counted) if RANGES[name] <= DAY else [],
+        }
+
+    async def agents(self, name: str) -> Json:
+        """Give all agents with what they do now and a range's counts."""
+        relay = self._relay
+        now = relay.clock.now()
+        counted = await self.tallies.over(RANGES[name])
+        asked: dict[str, Sum] = {}
+        asks: dict[str, int] = {}
+        for (asker, target), counts in counted.pairs.items():
+            asked.setdefault(target, Sum()).add(counts)
+            asks[asker] = asks.get(asker, 0) + counts.asks
+        waiting: dict[str, list[Exchange]] = {}
+        for x in relay.book.open_exchanges():
+            if not x.attempt:
+                waiting.setdefault(x.target, []).append(x)
+        rows = ui_rows.agents(relay, now)
+        for row in rows:
+            of = asked.get(row["name"], Sum())
+            queue = waiting.get(row["name"], ())
+            works = relay.book.working_on(row["name"])
+            row |= {"counts": of.shown(), "asks_out": asks.get(row["name"], 0)}
+            row |= {"queue": len(queue), "oldest": min((x.at for x in queue), default=None)}
+            if works is not None:
+                row["works"] = ui_rows.exchange(works, 200)
+            if of.last_bad[0]:
+                row["last_error"] = dict(zip(("at", "status", "from"), of.last_bad, strict=True))
+        return {"now": now, "range": name, "agents": rows, "complete": counted.complete}
+
+    async def agent(self, name: str) -> Json | None:
+        """Give what the unfolded row of an agent shows."""
+        detail = ui_rows.agent_detail(self._relay, name)
+        if detail is None:
+            return None
+        bad = FAILED | _GROUPS["refused"]
+        wanted = Wanted(agents=(name,), role="target", statuses=bad)
+        page = await self.page(wanted, None, _ERRORS, 200)
+        return {**detail, "errors": page["exchanges"][:_ERRORS]}
+
+    async def _count(self) -> int | None:
+        now = self._relay.clock.now()
+        if now - self._total[0] > _COUNT_AGE_MS:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    self._total = (now, await self._relay.ledger.count())
+            except (DatabaseDown, TimeoutError):
+                self._total = (now, None)
+        return self._total[1]
+
+    def _overlaid(self, stored: Iterable[Exchange]) -> list[Exchange]:
+        """Give stored exchanges with the live ones in their places, and those not stored yet."""
         relay = self._relay
         found = {x.rid: x for x in stored}
         for x in relay.journal.waiting():
             found[x.rid] = x
         for x in relay.book.open_exchanges():
             found[x.rid] = x
-        return sorted(found.values(), key=lambda x: (x.at, x.order, x.rid))
+        return list(found.values())
 
-    def store(self, whole: bool) -> Json:
-        """Say how the store is; `since` is when it was last known to answer."""
+    def store(self, whole: bool = True) -> Json:
+        """Say how the store is; `lost` counts rows that were never stored."""
         journal = self._relay.journal
         down = journal.down_since is not None or not self._relay.loaded or not whole
         return {
@@ -89,3 +252,44 @@ class Reads:
             "rate_per_minute": limits.rate_per_minute,
             "max_pending": limits.max_pending,
         }
+
+
+def wanted_of(query: Mapping[str, str]) -> Wanted:
+    """Read a filter from a query; what makes no sense is left out."""
+    codes: set[str] = set()
+    for code in query.get("status", "").split(",")[:40]:
+        codes |= _GROUPS.get(code, frozenset({code}) if code else frozenset())
+    role = query.get("role", "any")
+    return Wanted(
+        words=tuple(query.get("q", "").replace("\0", "")[:200].split()[:8]),
+        agents=tuple(filter(None, query.get("agent", "").replace("\0", "").split(",")[:16])),
+        role=role if role in ("asker", "target") else "any",
+        partner=query.get("with", "").replace("\0", "")[:64],
+        statuses=frozenset(code.replace("\0", "") for code in codes),
+        since=_instant(query.get("since")),
+        until=_instant(query.get("until")),
+    )
+
+
+def cursor_of(text: str | None) -> Cursor | None:
+    """Read a cursor that an earlier page gave."""
+    at, _, rid = (text or "").partition("-")
+    instant = _instant(at)
+    return Cursor(instant, rid.replace("\0", "")) if instant is not None and rid else None
+
+
+def _instant(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 15 else None
+
+
+def _place(x: Exchange) -> Cursor:
+    return Cursor(x.at, x.rid)
+
+
+def _hours(counted: Counted) -> list[tuple[int, int, int]]:
+    hours: dict[int, Sum] = {}
+    for start, _, pairs in counted.pieces:
+        into = hours.setdefault(start // HOUR * HOUR, Sum())
+        for counts in pairs.values():
+            into.add(counts)
+    return [(at, counts.asks, counts.failed) for at, counts in sorted(hours.items())]

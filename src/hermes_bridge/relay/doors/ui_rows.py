@@ -11,6 +11,7 @@ from hermes_bridge.relay.relay import Relay
 
 Json = dict[str, Any]
 _TEXTS = ("message", "answer", "late_answer", "data", "answer_data")
+_ALWAYS = frozenset({"request_id", "conversation_id", "from", "to", "message", "status"})
 
 
 def exchange(x: Exchange, cut: int = 0) -> Json:
@@ -21,7 +22,7 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
         "from": x.asker,
         "to": x.target,
         "message": x.message,
-        "status": _shown(x),
+        "status": status(x),
         "answer": x.answer,
         "error": x.reason,
         "started_at": x.at,
@@ -32,6 +33,8 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
         "heard_at": x.heard_at,
         "beats": x.beats,
         "note": x.note,
+        "beat_times": [x.at + m - 1 for m in x.marks or () if m > 0],
+        "resent": [x.at - m - 1 for m in x.marks or () if m < 0],
         "window_ms": x.window,
         "cap_at": x.cap,
         "depth": x.depth,
@@ -46,36 +49,31 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
     if not x.ended_at:
         row["deadline"], row["queue_until"] = x.deadline, x.queue_until
     row = {key: value for key, value in row.items() if value or key in _ALWAYS}
-    if x.answer == "":
-        row["answer"] = ""
+    for name in ("answer", "late_answer"):
+        if (x.answer if name == "answer" else x.late_answer) == "":
+            row[name] = ""
     return _cut(row, cut) if cut else row
 
 
-_ALWAYS = frozenset({"request_id", "conversation_id", "from", "to", "message", "status"})
+def beat(x: Exchange) -> Json:
+    """Give what a heartbeat changed."""
+    return {
+        "request_id": x.rid,
+        "status": status(x),
+        "beats": x.beats,
+        "heard_at": x.heard_at,
+        "deadline": x.deadline,
+        "note": x.note or "",
+    }
 
 
-def _cut(row: Json, cut: int) -> Json:
-    sizes = {}
-    for name in _TEXTS:
-        text = row.get(name)
-        if text is not None and len(text) > cut:
-            sizes[name] = len(text.encode("utf-8", "replace"))
-            row[name] = text[:cut]
-    if sizes:
-        row["sizes"] = sizes
-    return row
-
-
-def _shown(x: Exchange) -> str:
+def status(x: Exchange) -> str:
+    """Give the status a reader may meet: the two inner ones are shown as what they follow."""
     if x.status is Status.OPENING:
         return Status.QUEUED.value
     if x.status is Status.SETTLING:
         return (Status.TAKEN if x.taken_at else Status.SENT).value
     return x.status.value
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "replace")
 
 
 def agents(relay: Relay, now: int) -> list[Json]:
@@ -96,3 +94,46 @@ def agents(relay: Relay, now: int) -> list[Json]:
         }
         rows.append({key: value for key, value in row.items() if value is not None})
     return rows
+
+
+def agent_detail(relay: Relay, name: str) -> Json | None:
+    """Give what is configured for an agent, and its last connections."""
+    agent = relay.roster.agent(name)
+    if agent is None:
+        return None
+    limits = relay.book.limits
+    return {
+        "name": name,
+        "may_ask": None if agent.may_ask is None else sorted(agent.may_ask),
+        "hold_ms": limits.hold_ms if agent.hold_ms is None else agent.hold_ms,
+        "rate_per_minute": (
+            limits.rate_per_minute if agent.rate_per_minute is None else agent.rate_per_minute
+        ),
+        "max_pending": limits.max_pending if agent.max_pending is None else agent.max_pending,
+        "links": [
+            {
+                "since": span.since,
+                "until": span.until or None,
+                "protocol": span.protocol,
+                "client": span.client,
+                "superseded": span.superseded,
+            }
+            for span in reversed(relay.roster.spans(name))
+        ],
+    }
+
+
+def _cut(row: Json, cut: int) -> Json:
+    sizes = {}
+    for name in _TEXTS:
+        text = row.get(name)
+        if text is not None and len(text) > cut:
+            sizes[name] = len(text.encode("utf-8", "replace"))
+            row[name] = text[:cut]
+    if sizes:
+        row["sizes"] = sizes
+    return row
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
