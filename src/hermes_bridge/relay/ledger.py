@@ -224,6 +224,25 @@ class Ledger:
         """Count the exchanges that began within a time (see `sql.reads.tally` for the rows)."""
         return await self.database.scan(reads.tally(self.database.dialect), since, until)
 
+    async def overview(self) -> dict[str, object]:
+        """Say what the store holds: counts, the first and the last instant, what waits for the index."""
+        sql = (
+            f"SELECT count(*), count(*) - count(ended_at), min(started_at), max(started_at) "  # noqa: S608
+            f"FROM {EXCHANGES}"
+        )
+        whole, unended, oldest, newest = (await self.database.scan(sql))[0]
+        unread = [(None,)]
+        if self.searchable:
+            unread = await self.database.scan(f"SELECT count(*) FROM {words.UNREAD}")  # noqa: S608
+        return {
+            "exchanges": whole,
+            "open": unended,
+            "oldest": oldest,
+            "newest": newest,
+            "agents": len(await self.agents()),
+            "not_yet_indexed": unread[0][0],
+        }
+
     async def count(self) -> int:
         """Give how many exchanges there are."""
         rows = await self.database.scan(f"SELECT count(*) FROM {EXCHANGES}")  # noqa: S608
