@@ -6,6 +6,7 @@ Hermes may serve several homes in one process, so nothing here is remembered.
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,10 @@ def load_settings(home: Path, extra: Mapping[str, Any] | None = None) -> Setting
     Raises:
         SettingsError: something cannot be used.
     """
-    merged = {**read_config(home), **(extra or {})}
-    return read_settings(merged, environment(home), read_allow_list(home))
+    written = read_config(home)
+    settings = read_settings({**written, **(extra or {})}, environment(home), read_allow_list(home))
+    # Hermes lays settings of its own beside ours: only what a person wrote can be a mistake.
+    return replace(settings, unknown=tuple(name for name in settings.unknown if name in written))
 
 
 def read_allow_list(home: Path) -> list[str]:
