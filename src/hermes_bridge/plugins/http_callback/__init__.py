@@ -5,9 +5,10 @@ Hermes calls `register`; nothing else here is public.
 """
 
 import dataclasses
+import os
 from typing import Any
 
-from .config import ALIAS, HOME_NAME, PLATFORM
+from .config import ALIAS, HOME_NAMES, PLATFORM
 from .transport import available
 
 __version__ = "1.0.0"
@@ -31,7 +32,7 @@ def register(ctx: Any) -> None:
             name="callback",
             help="Look after the callbacks that http_callback delivers",
             setup_fn=cli.add_arguments,
-            handler_fn=cli.run,
+            handler_fn=cli.run_and_exit,
             description="Status, replay and settings of the http_callback outbox",
         )
 
@@ -44,7 +45,8 @@ def _platform(name: str, label: str) -> dict[str, Any]:
         "allow_update_command": False,
         "platform_hint": HINT,
         "max_message_length": 0,
-        "cron_deliver_env_var": HOME_NAME,
+        "cron_deliver_env_var": HOME_NAMES[0],
+        "env_enablement_fn": _seed,
         "standalone_sender_fn": _standalone,
         "parse_target_ref_fn": _parse_target,
         "validate_target_ref_fn": _validate_target,
@@ -86,6 +88,12 @@ def _before_dispatch(**facts: Any) -> None:
     from . import webhook_bridge
 
     webhook_bridge.before_dispatch(**facts)
+
+
+def _seed() -> dict[str, Any] | None:
+    """Let Hermes know the home target that the environment names."""
+    url = next((os.environ[name] for name in HOME_NAMES if os.environ.get(name)), "")
+    return {"home_channel": {"chat_id": url, "name": "Callback"}} if url else None
 
 
 def _parse_target(text: str) -> tuple[str, None] | None:

@@ -11,6 +11,7 @@ RECOVERED = "♻️ Recovered reply"
 PLAIN_PREFIX = "(Response formatting failed, plain text:)"
 PLAIN_KEY = "gateway.notify.plain_fallback_prefix"
 NOTICE_PREFIX = "⚠️ Message delivery failed after multiple attempts"
+INTERRUPTED_PREFIX = "Operation interrupted"
 CRASH_PREFIX = "Sorry, I encountered an error ("
 SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "[NO_REPLY]", "HEARTBEAT_OK"})
 FALLBACK_CUT = 3500
@@ -58,8 +59,8 @@ def unwrap(content: str, failed: str) -> str:
 
 
 def is_notice(content: str) -> bool:
-    """Tell Hermes' own words about a failed delivery."""
-    return content.startswith((PLAIN_PREFIX, PLAIN_KEY, NOTICE_PREFIX))
+    """Tell Hermes' own words about a failed delivery or an interrupted turn."""
+    return content.startswith((PLAIN_PREFIX, PLAIN_KEY, NOTICE_PREFIX, INTERRUPTED_PREFIX))
 
 
 def looks_like_error(content: str) -> bool:
@@ -75,7 +76,7 @@ def sort(content: str, how: Circumstance) -> Sorted:
     marked = content.startswith(RECOVERED)
     content = unwrap(content, how.failed)
     if is_notice(content):
-        return Sorted("notice", content, "Hermes' own notice about a delivery, not an answer")
+        return Sorted("notice", content, "Hermes' own notice, not an answer")
     if how.job:
         return Sorted("cron", content)
     if not how.webhook and how.bridged:

@@ -99,6 +99,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
 
+def run_and_exit(args: argparse.Namespace) -> None:
+    """Run a command for Hermes, which drops exit codes: a failure ends the process with its own."""
+    if code := run(args):
+        raise SystemExit(code)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run as a program of its own."""
     parser = argparse.ArgumentParser(prog="http_callback", description=__doc__)

@@ -21,7 +21,8 @@ from .verdict import (
 
 PLATFORM, ALIAS = "http_callback", "bridge_callback"
 SECRET_NAMES = ("CAPTAIN_HTTP_CALLBACK_SECRET", "HTTP_CALLBACK_SECRET")
-HOME_NAME, ALLOW_NAME = "HTTP_CALLBACK_HOME_URL", "HTTP_CALLBACK_ALLOW"
+HOME_NAMES = ("HTTP_CALLBACK_HOME_URL", "HTTP_CALLBACK_HOME_CHANNEL")
+ALLOW_NAME = "HTTP_CALLBACK_ALLOW"
 ORDERINGS = ("strict", "bounded", "none")
 LONGEST_STEP = 86_400
 POLICIES = ("suppress", "send")
@@ -257,7 +258,7 @@ def read_settings(
         endpoints=endpoints,
         secret=secret or fallback_secret,
         guard=guard,
-        home_url=env(HOME_NAME) or fallback_home,
+        home_url=next((text for name in HOME_NAMES if (text := env(name))), fallback_home),
         concurrency=int(reader.number("concurrency_total", 32, 1, 1024)),
         max_body=int(reader.number("max_body_kib", 1024, 1, 65_536)) * 1024,
         max_bytes=int(reader.number("max_outbox_mib", 512, 1, 1_000_000)) * 1024 * 1024,
