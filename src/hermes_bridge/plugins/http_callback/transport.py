@@ -5,11 +5,14 @@ address of every connection, names and literals alike, after DNS and before the 
 """
 
 import asyncio
+import functools
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Protocol
 
 from .urlguard import Guard, Place, as_ip, read_url
@@ -101,6 +104,7 @@ def available() -> bool:
     return any(find_spec(name) is not None for name in ("aiohttp", "httpx"))
 
 
+@functools.cache
 def _tls(ca_file: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_file or None)
 
@@ -146,8 +150,7 @@ def _failure(error: BaseException, dial: _Dial, started: float, *, sent: bool) -
 
 
 def _kind(error: BaseException, dial: _Dial, *, sent: bool) -> Failure:
-    seen = [error, error.__cause__, getattr(error, "os_error", None)]
-    causes = [cause for cause in seen if cause is not None]
+    causes = list(_causes(error))
     if dial.refusal and not sent:
         return Failure.BLOCKED
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
@@ -159,6 +162,15 @@ def _kind(error: BaseException, dial: _Dial, *, sent: bool) -> Failure:
     if "timeout" in type(error).__name__.lower():
         return Failure.TIMEOUT if sent else Failure.CONNECT
     return Failure.BROKEN if sent else Failure.CONNECT
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(8):
+        if error is None:
+            return
+        yield error
+        inner = getattr(error, "os_error", None)
+        error = inner if isinstance(inner, OSError) else error.__cause__ or error.__context__
 
 
 def _words(error: BaseException, dial: _Dial) -> str:
@@ -297,8 +309,10 @@ class HttpxTransport:
             wires = httpx.AsyncHTTPTransport(verify=context, proxy=limits.proxy or None)
             # httpx has no public place for a dialer; its pool has one.
             wires._pool._network_backend = _dialer(core)
+            # A jar that takes nothing: no receiver learns what another one set.
+            jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             client = self._clients[key] = httpx.AsyncClient(
-                transport=wires, trust_env=False, follow_redirects=False
+                transport=wires, trust_env=False, follow_redirects=False, cookies=jar
             )
         return client
 

@@ -1,0 +1,1 @@
+"""For backends in Python that receive the callbacks of the http_callback plugin."""
