@@ -6,6 +6,7 @@ configuration again without dropping a link.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -244,8 +245,15 @@ def address_of(listener: socket.socket, config: RelayConfig) -> str:
 def _settle_memory() -> None:
     """Keep the collector from walking what start-up made; asks make little that only it can free."""
     gc.collect()
+    _give_back()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _give_back() -> None:
+    """Give the memory that start-up needed for a moment back to the system, where the C library can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _is_loopback(host: str) -> bool:

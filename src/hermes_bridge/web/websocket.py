@@ -30,6 +30,10 @@ class DirectSocket(Protocol):
         """End the connection without waiting for the peer."""
         ...
 
+    def forget_handshake(self) -> None:
+        """Let go of the request that opened the connection: links live long, and there are many."""
+        ...
+
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose peer must speak UTF-8 and read. It is its own `DirectSocket`."""
@@ -102,6 +106,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """End the connection without waiting for the peer."""
         if self.transport is not None:
             self.transport.abort()
+
+    def forget_handshake(self) -> None:
+        """Let go of the request and the response."""
+        self.scope["headers"] = []
+        self.request = self.response = None  # type: ignore[assignment]
 
     def resume_writing(self) -> None:
         """The peer reads again."""

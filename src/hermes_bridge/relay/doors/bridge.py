@@ -7,7 +7,6 @@ queue fills, and the link ends before anybody else notices.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
@@ -65,6 +64,7 @@ class BridgeDoor:
             return
         socket: DirectSocket = scope["extensions"][SOCKET]
         await send({"type": "websocket.accept"})
+        socket.forget_handshake()
         link = LinkDoor(self, agent, digest(bearer(header) or b""), socket, send)
         self._links.add(link)
         link.open()
@@ -95,7 +95,7 @@ class LinkDoor:
         self._door, self._relay = door, door.relay
         self.agent, self.token = agent, token
         self._socket, self._send_asgi = socket, send
-        self._waiting: deque[str] = deque()
+        self._waiting: list[str] = []
         self._waiting_bytes = 0
         self._closed = False
         self._calls: set[_LinkCall] = set()
@@ -165,7 +165,7 @@ class LinkDoor:
         while self._waiting and not self._closed:
             if not self._socket.write(self._waiting[0]):
                 return
-            self._waiting_bytes -= len(self._waiting.popleft())
+            self._waiting_bytes -= len(self._waiting.pop(0))
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
