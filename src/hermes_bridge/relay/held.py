@@ -42,6 +42,7 @@ class Slices:
         self._clock = clock
         self._heap: list[tuple[int, int, Held]] = []
         self._count = 0
+        self._sift_at = 1024
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0
 
@@ -50,9 +51,10 @@ class Slices:
         heap = self._heap
         self._count += 1
         heappush(heap, (held.until, self._count, held))
-        if len(heap) > 1024 and heap[0][2].done:
+        if len(heap) > self._sift_at:
             heap[:] = [entry for entry in heap if not entry[2].done]
             heapify(heap)
+            self._sift_at = max(1024, 2 * len(heap))
         self._arm()
 
     def _arm(self) -> None:

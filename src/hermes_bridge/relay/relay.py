@@ -7,8 +7,8 @@ guards them. The doors call it through `verbs.py`; links are `LinkPort`s that it
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from hermes_bridge import ids
 from hermes_bridge.clock import Clock
@@ -37,8 +37,11 @@ from hermes_bridge.relay.journal import Journal
 from hermes_bridge.relay.ledger import Ledger
 
 _log = logging.getLogger("hermes_bridge.relay")
+_T = TypeVar("_T")
 _HERE = "here"
 """The origin of every call that this process holds."""
+_READ_S = 1.0
+"""How long a call may wait for the store to say what memory does not hold."""
 _KEPT_REFUSED = 1_000
 """How much of a refused message is stored."""
 
@@ -156,6 +159,8 @@ class Relay:
         now = self.clock.now()
         limits = self.book.limits
         rid = ids.keyed_id(ask.asker, key, generation) if key else ids.new_id(now)
+        if key is not None and (known := self.book.get(rid)) is not None:
+            return known  # the same key twice at once: the other call was first
         refusal = (
             Refusal(Status.SHUTTING_DOWN) if self.draining else self._admission.check(ask, now)
         )
@@ -210,13 +215,10 @@ class Relay:
         return record
 
     async def find(self, rid: str) -> Exchange | None:
-        """Give an exchange, however old. With a dead store: what memory holds."""
+        """Give an exchange, however old. Raises `DatabaseDown` if only the store could tell."""
         found = self.book.get(rid) or self.journal.find(rid)
         if found is None:
-            try:
-                found = await self.ledger.find(rid)
-            except DatabaseDown:
-                return None
+            found = await self._soon(self.ledger.find(rid))
             again = self.book.get(rid)
             if again is not None:
                 return again
@@ -225,25 +227,44 @@ class Relay:
         return found
 
     async def find_keyed(self, asker: str, key: str) -> tuple[Exchange | None, int]:
-        """Give the exchange an idempotency key leads to, and the generation for a new one."""
+        """Give the exchange an idempotency key leads to, and the generation for a new one.
+
+        With a dead store only what memory holds is known: an ask is never failed for it.
+        """
         generation = 0
         while True:
-            found = await self.find(ids.keyed_id(asker, key, generation))
+            try:
+                found = await self.find(ids.keyed_id(asker, key, generation))
+            except DatabaseDown:
+                return None, generation
             if found is None or self.clock.now() - found.at < KEY_LIFE:
                 return found, generation
             generation += 1
 
-    async def know(self, conversation: str) -> None:
-        """Have a conversation's participants at hand before an ask in it is checked."""
+    async def know(self, conversation: str, asker: str, target: str) -> None:
+        """Have a conversation's participants at hand before an ask in it is checked.
+
+        With a dead store one that is not in memory is taken on trust: its id is known to its two
+        participants only, and an ask is never failed for the store.
+        """
         if self.conversations.get(conversation) is not None:
             return
+        found: tuple[str, str, tuple[int, ...]] | None
         try:
-            found = await self.ledger.participants(conversation, self.clock.now())
+            found = await self._soon(self.ledger.participants(conversation, self.clock.now()))
         except DatabaseDown:
-            self.quiet.event("conversation.unchecked", "the store does not answer")
-            return
+            self.quiet.event("conversation.on_trust", "the store does not answer", asker=asker)
+            found = (asker, target, ())
         if found is not None:
             self.conversations.load(conversation, *found)
+
+    async def _soon(self, reading: Awaitable[_T]) -> _T:
+        """Read from the store, but do not keep a caller waiting for one that hangs."""
+        try:
+            async with asyncio.timeout(_READ_S):
+                return await reading
+        except TimeoutError:
+            raise DatabaseDown("the store does not answer in time") from None
 
     def reply(self, rid: str, who: str, outcome: Outcome) -> Answer:
         """Take an answer, wherever it came in."""

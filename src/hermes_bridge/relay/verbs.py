@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from hermes_bridge.errors import DatabaseDown
 from hermes_bridge.relay.core import policy, results
 from hermes_bridge.relay.core.admission import Ask
 from hermes_bridge.relay.core.book import Answer
@@ -142,7 +143,7 @@ class Verbs:
         """Ask after the ledger was asked: is the key known, who takes part in the conversation."""
         key, generation = args.idempotency_key or None, 0
         if args.conversation_id:
-            await self.relay.know(args.conversation_id)
+            await self.relay.know(args.conversation_id, caller.agent, args.to)
         if key is not None:
             known, generation = await self.relay.find_keyed(caller.agent, key)
             if known is not None:
@@ -181,12 +182,22 @@ class Verbs:
 
     async def wait_answer(self, caller: Caller, args: WaitArgs) -> Now:
         """Go on waiting for an exchange, or fetch what came of it."""
-        exchange = await self.relay.find(args.request_id)
+        found = await self._asked_by(caller, args.request_id)
+        if isinstance(found, Result):
+            return found
+        return self._follow(found, self._wait(caller.agent, args.wait_ms))
+
+    async def _asked_by(self, caller: Caller, rid: str) -> Exchange | Result:
+        """Give the caller's own exchange, or why not."""
+        try:
+            exchange = await self.relay.find(rid)
+        except DatabaseDown:
+            return results.failure("store_unavailable", rid)
         if exchange is None:
-            return results.failure("unknown_request", args.request_id)
-        if exchange.asker != caller.agent:
-            return results.failure("not_your_request", args.request_id)
-        return self._follow(exchange, self._wait(caller.agent, args.wait_ms))
+            return results.failure("unknown_request", rid)
+        return (
+            exchange if exchange.asker == caller.agent else results.failure("not_your_request", rid)
+        )
 
     def reply(self, caller: Caller, args: ReplyArgs) -> Given:
         """Answer an exchange that was asked of the caller, or say that it failed."""
@@ -209,7 +220,10 @@ class Verbs:
 
     async def _reply_informed(self, caller: Caller, rid: str, outcome: Outcome) -> Now:
         """Reply to an exchange that only the ledger may know."""
-        await self.relay.find(rid)
+        try:
+            await self.relay.find(rid)
+        except DatabaseDown:
+            return results.failure("store_unavailable", rid)
         return self._reply(caller, rid, outcome)
 
     def _reply(self, caller: Caller, rid: str, outcome: Outcome) -> Done:
@@ -222,11 +236,9 @@ class Verbs:
 
     async def cancel_ask(self, caller: Caller, args: CancelArgs) -> Now:
         """End an exchange that the caller asked for."""
-        exchange = await self.relay.find(args.request_id)
-        if exchange is None:
-            return results.failure("unknown_request", args.request_id)
-        if exchange.asker != caller.agent:
-            return results.failure("not_your_request", args.request_id)
+        exchange = await self._asked_by(caller, args.request_id)
+        if isinstance(exchange, Result):
+            return exchange
         if self.relay.cancel(exchange.rid, f"cancelled by {caller.agent}"):
             return results.DONE
         if exchange.status is Status.CANCELLED:

@@ -75,6 +75,10 @@ HINTS: dict[str, str] = {
     "already_answered": "This request has its answer already. Nothing more needs to be done.",
     "already_ended": "This exchange has ended. Call wait_answer to read how.",
     "invalid_arguments": "The call does not fit the tool. Read the reason and correct the arguments.",
+    "store_unavailable": (
+        "The relay cannot read its history just now, and this exchange is not among the recent ones. "
+        "Try the same call again in a minute."
+    ),
     "too_many_calls": "Too many calls of yours are unanswered. Wait for some of them first.",
     "unknown_tool": "No such tool. There are ask_agent, wait_answer, reply, cancel_ask, list_agents.",
 }
