@@ -126,7 +126,9 @@ def test_a_burst_is_told_as_a_gap() -> None:
 
         running.call(burst)
         assert stream.event()[0] == "gap"
-        running.call(lambda: running.relay.open(Ask("asker", "nobody", "after")))
+        running.call(
+            lambda: running.relay.open(Ask(asker="asker", target="nobody", message="after"))
+        )
         assert [row["message"] for row in stream.news("rows")] == ["after"]
         stream.close()
 
