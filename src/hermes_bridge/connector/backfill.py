@@ -9,10 +9,10 @@ from hermes_bridge.connector.core.cursor import (
     PAGE,
     Cursors,
     a_second_before,
+    in_order,
     later,
     newest,
     next_page,
-    padded,
 )
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import Message
@@ -112,7 +112,7 @@ class Backfill:
         for _ in range(_MAX_PAGES):
             rows = await history(identity, channel, after=after, limit=PAGE)
             fresh = [row for row in rows if later(row.at, start) and row.id not in known]
-            for row in sorted(fresh, key=lambda each: padded(each.at)):
+            for row in in_order(fresh):
                 self._take(identity.bot_id, row, False)
                 cursors.filled(channel, row.at)
             count += len(fresh)

@@ -8,6 +8,8 @@ from hermes_bridge.web.websocket import DirectSocket
 
 _MAX_WAITING = 8 * 1024 * 1024
 _BATCH = 256 * 1024
+_BUSY = 8
+_COLLECT_S = 0.002
 
 
 class Link:
@@ -23,7 +25,7 @@ class Link:
         self._socket = socket
         self._out: deque[str] = deque()
         self._waiting = 0
-        self._scheduled = False
+        self._scheduled: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self.asked_to_close = asyncio.Event()
         self.goodbye: tuple[int, str] | None = None
@@ -46,9 +48,12 @@ class Link:
         if self._waiting > _MAX_WAITING:
             self.close(1008, "the gateway does not read")
             self._socket.abort()
-        elif not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self.flush)
+        elif self._scheduled is None:
+            # Under load, answers travel together: a write costs more than what it carries.
+            if self.running > _BUSY:
+                self._scheduled = self._loop.call_later(_COLLECT_S, self.flush)
+            else:
+                self._scheduled = self._loop.call_soon(self.flush)
 
     def close(self, code: int, reason: str) -> None:
         """Close after what is still to be written. The first reason counts."""
@@ -62,7 +67,9 @@ class Link:
 
     def flush(self) -> None:
         """Write what waits, as far as the peer reads."""
-        self._scheduled = False
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         while self._out:
             batch, count = self._batch()
             if not self._socket.write(batch):

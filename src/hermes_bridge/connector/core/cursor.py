@@ -8,6 +8,8 @@ planned (it is in the inbox, or dropped for a named reason), never because a new
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from hermes_bridge.connector.core.message import Message
+
 PAGE = 100
 _DIGITS = 9
 
@@ -53,6 +55,11 @@ def a_second_before(at: str) -> str:
     if found is None:
         return at
     return stamp(int((found - timedelta(seconds=1)).timestamp() * 1000))
+
+
+def in_order(messages: Iterable[Message]) -> list[Message]:
+    """Give messages oldest first."""
+    return sorted(messages, key=lambda each: padded(each.at))
 
 
 class Cursors:

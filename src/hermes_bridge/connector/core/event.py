@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_bridge.connector.core.cursor import later, padded
+from hermes_bridge.connector.core.cursor import in_order, later
 from hermes_bridge.connector.core.guard import Redactor, harmless
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import AUDIO, PHOTO, TICK, VIDEO, Message
@@ -31,16 +31,19 @@ class Media(msgspec.Struct, frozen=True):
 
 def choose_context(history: Sequence[Message], trigger: Message, since: str) -> list[Message]:
     """Give the last messages before the trigger that its target was not yet told, oldest first."""
-    before = [
-        each
-        for each in history
-        if each.text
-        and each.text != TYPING_TEXT
-        and each.id != trigger.id
-        and not (trigger.at and later(each.at, trigger.at))
-        and (not since or later(each.at, since))
-    ]
-    return sorted(before, key=lambda each: padded(each.at))[-CONTEXT_ITEMS:]
+    found: list[Message] = []
+    for each in reversed(in_order(history)):
+        if since and not later(each.at, since):
+            break
+        if not each.text or each.text == TYPING_TEXT or each.id == trigger.id:
+            continue
+        if trigger.at and later(each.at, trigger.at):
+            continue
+        found.append(each)
+        if len(found) == CONTEXT_ITEMS:
+            break
+    found.reverse()
+    return found
 
 
 def build(

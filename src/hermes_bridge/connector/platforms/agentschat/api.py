@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import AUDIO, PHOTO, Attachment, Message
@@ -30,6 +31,7 @@ _MAX_ANSWER = 8 * 1024 * 1024
 MAX_FILE = 25 * 1024 * 1024
 _LONGEST_WAIT_S = 15.0
 _TRIES = 3
+_MAX_URLS = 5000
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -40,6 +42,7 @@ class Api:
         self._base = settings.api_url.removesuffix("/")
         self._timeout_s = settings.operation_timeout_ms / 1000
         self._session: aiohttp.ClientSession | None = None
+        self._urls: dict[str, URL] = {}
 
     async def close(self) -> None:
         """Let go of the pooled connections."""
@@ -134,12 +137,13 @@ class Api:
     ) -> bytes:
         """Call, and call again after 429 as the server asks. `acts`: doubt must be reported."""
         sent = {"Authorization": f"Bearer {identity.token}", **(headers or {})}
+        url = self._url(path)
         session = self._open()
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for attempt in range(_TRIES):
             try:
                 async with session.request(
-                    method, self._base + path, params=query, data=data, headers=sent,
+                    method, url, params=query, data=data, headers=sent,
                     allow_redirects=False,
                 ) as answer:  # fmt: skip
                     if 200 <= answer.status < 300:
@@ -164,13 +168,23 @@ class Api:
             await asyncio.sleep(wait)
         raise AssertionError("the last attempt either returns or raises")
 
+    def _url(self, path: str) -> URL:
+        """Give the address of a path; taking one apart costs more than sending to it."""
+        url = self._urls.get(path)
+        if url is None:
+            if len(self._urls) > _MAX_URLS:
+                self._urls.clear()
+            url = self._urls[path] = URL(self._base + path, encoded=True)
+        return url
+
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=100, keepalive_timeout=30),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=10),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "hermes-bridge"},
+                headers={"User-Agent": "hermes-bridge", "Accept": "application/json"},
+                skip_auto_headers=("Accept-Encoding",),
             )
         return self._session
 

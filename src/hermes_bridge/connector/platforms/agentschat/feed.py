@@ -14,6 +14,7 @@ from hermes_bridge.clock import wall_ms
 from hermes_bridge.connector.core.cursor import stamp
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.platforms.agentschat import wire
+from hermes_bridge.connector.platforms.agentschat.rings import Rings
 from hermes_bridge.connector.platforms.base import (
     ONLINE,
     OPERATION,
@@ -56,10 +57,12 @@ class Feed:
         sink: Sink,
         session: aiohttp.ClientSession,
         api: Memberships,
+        rings: Rings,
         settings: Settings,
     ) -> None:
         self.identity = identity
         self._sink, self._session, self._api, self._settings = sink, session, api, settings
+        self._rings = rings
         self._ws: aiohttp.ClientWebSocketResponse | None = None
         self._group: asyncio.TaskGroup | None = None
         self._state, self._reason = CONNECTING, ""
@@ -121,6 +124,7 @@ class Feed:
             await self._serve(ws)
         finally:
             self._ws = self._group = None
+            self._rings.lost(self.identity.bot_id)
             self._fail_proofs()
             await ws.close()
 
@@ -180,6 +184,9 @@ class Feed:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self._pong.wait()
+            if self._ws is ws:
+                for channel in channels:
+                    self._rings.listening(self.identity.bot_id, channel)
         self._sink.joined(self.identity.bot_id, channels)
 
     async def _listen(self, ws: aiohttp.ClientWebSocketResponse) -> None:
@@ -193,6 +200,7 @@ class Feed:
             if kind in ("message", "thread_reply"):
                 found = wire.message_of(frame)
                 if found is not None:
+                    self._rings.heard(found)
                     self._sink.received(self.identity.bot_id, found)
             elif kind == "shard_moved":
                 self._hurry = True
@@ -208,6 +216,7 @@ class Feed:
             if channel and channel not in self.channels and self._group is not None:
                 self._group.create_task(self._join([channel]))
         elif kind in ("message_edited", "message_deleted", "reaction_update"):
+            self._changed(kind, frame)
             for proof in self._proofs.pop((kind, wire.text(frame.message_id)), ()):
                 if not proof.done():
                     proof.set_result(None)
@@ -221,6 +230,13 @@ class Feed:
         waiting = [proof for proofs in self._proofs.values() for proof in proofs]
         if len(waiting) == 1 and not waiting[0].done():
             waiting[0].set_exception(PlatformError(words, code=OPERATION, ambiguous=False))
+
+    def _changed(self, kind: str, frame: wire.Frame) -> None:
+        channel, message_id = wire.text(frame.channel_id), wire.text(frame.message_id)
+        if kind == "message_edited":
+            self._rings.edited(channel, message_id, wire.text(frame.new_content))
+        elif kind == "message_deleted":
+            self._rings.deleted(channel, message_id)
 
     def tick(self, now: float) -> None:
         """Time has passed (loop seconds): ping when due, let go of a silent hub."""

@@ -5,12 +5,13 @@ import asyncio
 import aiohttp
 
 from hermes_bridge.clock import wall_ms
-from hermes_bridge.connector.core.cursor import stamp
+from hermes_bridge.connector.core.cursor import in_order, stamp
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import Attachment, Message
 from hermes_bridge.connector.platforms.agentschat import wire
 from hermes_bridge.connector.platforms.agentschat.api import Api
 from hermes_bridge.connector.platforms.agentschat.feed import REFUSED, Feed
+from hermes_bridge.connector.platforms.agentschat.rings import Rings
 from hermes_bridge.connector.platforms.base import (
     ONLINE,
     Account,
@@ -42,6 +43,8 @@ class AgentsChat:
         self._feeds: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._rings = Rings()
+        self._reading: set[str] = set()
 
     async def run(self) -> None:
         """Keep every account logged in until cancelled."""
@@ -57,7 +60,7 @@ class AgentsChat:
 
     def start(self, identity: Identity, sink: Sink) -> None:
         """Log an account in and keep it so."""
-        feed = Feed(identity, sink, self._sockets(), self._api, self._settings)
+        feed = Feed(identity, sink, self._sockets(), self._api, self._rings, self._settings)
         self._feeds[identity.bot_id] = feed
         if self._group is not None:
             self._tasks[identity.bot_id] = self._group.create_task(feed.run())
@@ -115,8 +118,23 @@ class AgentsChat:
     async def history(
         self, identity: Identity, channel: str, *, after: str = "", limit: int = 50
     ) -> list[Message]:
-        """Give messages of a channel."""
-        return await self._api.history(identity, channel, after=after, limit=limit)
+        """Give messages of a channel; the newest of one that is listened to need no call."""
+        if after or limit == 1:
+            return await self._api.history(identity, channel, after=after, limit=limit)
+        known = None if channel in self._reading else self._rings.read(identity.bot_id, channel)
+        if known is not None:
+            return known
+        collecting = self._rings.begin(identity.bot_id, channel)
+        if collecting:
+            self._reading.add(channel)
+        rows = None
+        try:
+            rows = await self._api.history(identity, channel, after="", limit=limit)
+            return rows
+        finally:
+            if collecting:
+                self._reading.discard(channel)
+                self._rings.fill(channel, None if rows is None else in_order(rows))
 
     async def upload(self, identity: Identity, kind: str, file: File) -> Attachment:
         """Store a picture or a sound."""
@@ -136,7 +154,7 @@ class AgentsChat:
 
     async def login(self, identity: Identity) -> Account:
         """Try the account once."""
-        feed = Feed(identity, _Deaf(), self._sockets(), self._api, self._settings)
+        feed = Feed(identity, _Deaf(), self._sockets(), self._api, self._rings, self._settings)
         try:
             async with asyncio.timeout(_LOGIN_S):
                 reason = await feed.try_login()
@@ -157,7 +175,7 @@ class AgentsChat:
 
     def _feed(self, identity: Identity) -> Feed:
         return self._feeds.get(identity.bot_id) or Feed(
-            identity, _Deaf(), self._sockets(), self._api, self._settings
+            identity, _Deaf(), self._sockets(), self._api, self._rings, self._settings
         )
 
     def _sockets(self) -> aiohttp.ClientSession:

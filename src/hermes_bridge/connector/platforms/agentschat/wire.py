@@ -48,6 +48,7 @@ class Frame(msgspec.Struct):
     meta: Any = None
     attachments: Any = None
     message_id: Any = None
+    new_content: Any = None
     code: Any = None
     message: Any = None
 
