@@ -292,6 +292,8 @@ class Relay:
         calls = self._held.get(exchange.rid)
         if calls is None:
             self._held[exchange.rid] = [held]
+            if not exchange.origins:
+                self.book.attach(exchange.rid, _HERE)  # it was resumed
         else:
             calls.append(held)
         self.waits.add(exchange.rid, exchange.asker, exchange.target, exchange.conv)

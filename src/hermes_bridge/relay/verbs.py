@@ -25,6 +25,10 @@ _Key = Annotated[str, Meta(max_length=256)]
 _Id = Annotated[str, Meta(max_length=256)]
 
 
+_LIST_ROOM = 120_000
+"""Characters of all descriptions, and of all skills, in a list: it has to fit into a frame."""
+
+
 class Caller(msgspec.Struct, frozen=True, gc=False):
     """Who calls, and what the door knows of the call."""
 
@@ -248,13 +252,14 @@ class Verbs:
     def list_agents(self, caller: Caller, args: NoArgs) -> Done:
         """Say who there is, the caller included, in the order of the configuration."""
         roster, book = self.relay.roster, self.relay.book
-        me = roster.agent(caller.agent)
+        me, agents = roster.agent(caller.agent), roster.agents()
         lines: list[AgentLine] = []
-        for agent in roster.agents():
+        room = _LIST_ROOM // max(1, len(agents))
+        for agent in agents:
             seen = roster.seen(agent.name)
             line = AgentLine(agent.name, roster.link(agent.name) is not None)
-            line.description = seen.description or agent.description or UNSET
-            line.skills = seen.skills or UNSET
+            line.description = (seen.description or agent.description)[:room] or UNSET
+            line.skills = seen.skills if 0 < sum(map(len, seen.skills)) < room else UNSET
             line.busy = book.working_on(agent.name) is not None
             line.last_seen = iso(seen.last_seen) if seen.last_seen else None
             line.may_ask = me is None or policy.may_ask(me, agent.name)

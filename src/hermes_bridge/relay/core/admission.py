@@ -16,6 +16,9 @@ from hermes_bridge.relay.core.policy import Limits, Rates
 from hermes_bridge.relay.core.roster import Agent, Presence, Roster
 from hermes_bridge.relay.core.waits import WaitGraph
 
+_LONGEST = 100
+"""How much of an unknown name is compared with the known ones: comparing costs its square."""
+
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an agent asks for, before anything is decided."""
@@ -82,7 +85,7 @@ class Admission:
 
     def _target(self, ask: Ask) -> Refusal | None:
         if ask.target not in self._roster:
-            near = get_close_matches(ask.target, self._roster.names(), n=3, cutoff=0.5)
+            near = get_close_matches(ask.target[:_LONGEST], self._roster.names(), n=3, cutoff=0.5)
             return Refusal(Status.UNKNOWN_AGENT, ", ".join(near))
         asker = self._roster.agent(ask.asker)
         if asker is not None and not policy.may_ask(asker, ask.target):

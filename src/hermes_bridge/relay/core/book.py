@@ -100,14 +100,19 @@ class ExchangeBook:
         """
         known = self.get(exchange.rid)
         if known is not None:
-            if not known.ended and origin not in known.origins:
-                known.origins = (*known.origins, origin)
+            self.attach(known.rid, origin)
             return known, []
         self._counter += 1
         exchange.order = (self._epoch, self._counter)
         exchange.origins = (origin,)
         self._seat(exchange, now)
         return exchange, [Record(exchange)]
+
+    def attach(self, rid: str, origin: str) -> None:
+        """Have `origin` told of the end of an exchange that was not opened by its submit."""
+        exchange = self._open.get(rid)
+        if exchange is not None and origin not in exchange.origins:
+            exchange.origins = (*exchange.origins, origin)
 
     def recorded(self, rid: str, now: int) -> list[Effect]:
         """Go on after `Record`: the exchange is known to the store and may be sent."""

@@ -15,11 +15,12 @@ import msgspec
 from hermes_bridge.ids import digest
 from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.auth import Tokens, bearer
-from hermes_bridge.relay.core import frames
+from hermes_bridge.relay.core import frames, results
+from hermes_bridge.relay.core.exchange import Status
 from hermes_bridge.relay.core.roster import Link
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
+from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
 Scope = MutableMapping[str, Any]
@@ -237,7 +238,7 @@ class LinkDoor:
     def _call(self, frame: frames.Frame) -> None:
         if len(self._calls) + len(self._tasks) >= _CALLS_AT_ONCE:
             busy = Broken("too_many_calls", f"{_CALLS_AT_ONCE} calls of this link are unanswered")
-            self.send(frames.result(frame.id, spell(busy)))
+            self._result(frame.id, busy)
             return
         caller = Caller(self.agent, turn=frame.request_id)
         self._answer(frame.id, self._door.verbs.call(frame.tool or "", caller, frame.args))
@@ -251,7 +252,7 @@ class LinkDoor:
             self._relay.slices.add(call)
             self._relay.hold(call)
         else:
-            self.send(frames.result(call_id, spell(given)))
+            self._result(call_id, given)
 
     async def _answer_later(self, call_id: frames.CallId, given: Awaitable[Any]) -> None:
         self._answer(call_id, await given)
@@ -259,7 +260,15 @@ class LinkDoor:
     def finish(self, call: "_LinkCall") -> None:
         """Answer a held call as things stand."""
         self._calls.discard(call)
-        self.send(frames.result(call.call_id, spell(self._door.verbs.outcome(call.exchange))))
+        self._result(call.call_id, self._door.verbs.outcome(call.exchange))
+
+    def _result(self, call_id: frames.CallId, done: Done) -> None:
+        frame = frames.result(call_id, spell(done))
+        if len(frame) * 4 > MAX_FRAME and len(frame.encode()) > MAX_FRAME:
+            reason = "the result is larger than a frame may be"
+            large = results.failure(Status.MESSAGE_TOO_LARGE, reason=reason)
+            frame = frames.result(call_id, spell(large))
+        self.send(frame)
 
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, do))
