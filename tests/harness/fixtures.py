@@ -26,8 +26,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         names = getattr(item, "fixturenames", ())
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if "hermes" in names:
-            wanted[f"hermes-{params.get('hermes')}"] = None
+        for fixture in {"hermes", "world"}.intersection(names):
+            wanted[f"hermes-{params.get(fixture)}"] = None
         if "mcp_client" in names:
             wanted[f"mcp-{params.get('mcp_client')}"] = None
     for name in wanted:

@@ -111,6 +111,7 @@ class Gateway:
     def launch(self) -> "Gateway":
         """Start the process and do not wait."""
         assert not self.running, "the gateway runs already"
+        self._began = time.monotonic()
         self._log_offset = len(self.log("logs/gateway.log"))
         with (self.home / "gateway.out").open("ab") as out:
             self.process = subprocess.Popen(
@@ -126,10 +127,12 @@ class Gateway:
 
     def start(self, timeout: float = 60) -> "Gateway":
         """Start, and wait until the gateway takes messages."""
-        began = time.monotonic()
-        self.launch()
+        return self.launch().wait_ready(timeout)
+
+    def wait_ready(self, timeout: float = 60) -> "Gateway":
+        """Wait until a launched gateway takes messages."""
         self._until(self._is_ready, timeout, "ready")
-        self.ready_s = time.monotonic() - began
+        self.ready_s = time.monotonic() - self._began
         return self
 
     def wait_platform(self, name: str, state: str = "connected", timeout: float = 30) -> None:

@@ -109,7 +109,7 @@ async def test_the_link_says_hello_with_its_token_and_shows_connected_only_when_
 ) -> None:
     bot = await start()
     assert relay.headers["Authorization"] == f"Bearer {relay.token}"
-    assert relay.frames[0]["protocol"] == 2
+    assert (await at(relay.expect, type="hello"))["protocol"] == 2
     assert bot.host.states == [(True, "", "connected")]
 
 

@@ -168,10 +168,13 @@ class Bridge:
     def _perform(self, effects: list[box.Effect]) -> "Future[None] | None":
         """Perform effects in order; gives the last write to wait for."""
         kept: Future[None] | None = None
+        written: set[str] = set()
         for effect in effects:
             match effect:
                 case box.Keep(request_id):
-                    kept = self._keep(request_id) or kept
+                    if request_id not in written:  # the first line says all: the core is ahead
+                        written.add(request_id)
+                        kept = self._keep(request_id) or kept
                 case box.Ack(request_id):
                     self._ack(request_id, kept)
                 case box.Start(wake):
@@ -180,7 +183,7 @@ class Bridge:
                     self._spawn(self._host.interrupt(conversation))
                 case box.Send(request_id, reply):
                     self._spawn(self._deliver(request_id, reply))
-        if effects and not self._closed:
+        if not self._closed:
             self._arm()
             self._pulse.stir()
         return kept
@@ -207,7 +210,6 @@ class Bridge:
             self.turn_over(rid)
         elif not self._host.ready(conversation):
             self._perform(self.inbox.postponed(rid, self._now() + POSTPONE_S))
-            self._arm()
         else:
             try:
                 await self._host.begin(wake, framed(wake, secrets.token_hex(4)))
@@ -250,7 +252,6 @@ class Bridge:
     def _due(self) -> None:
         self._timer = None
         self._perform(self.inbox.due(self._now()))
-        self._arm()
 
     def _beat(self) -> bool:
         for rid in self.inbox.open():

@@ -1,0 +1,102 @@
+"""A world of real parts: one relay, two bots with real Hermes gateways, one scripted model.
+
+Made once a module and version, since a gateway takes seconds to start. Tests that end a part start
+it again, or use parts of their own (`gateways`, `relays`).
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.hermes.asked_relay import Relay, free_port, token_of
+from tests.harness.fixtures import HERMES, peer
+from tests.harness.gateway import Gateway, merged
+from tests.harness.llm import Say, ScriptedModel
+
+import hermes_bridge.plugins.bridge as plugin
+
+PLUGIN = Path(plugin.__file__).parent
+NAME = "hermes-bridge"
+OTHERS = ("carl", "asker")
+
+
+@dataclass
+class World:
+    """The parts. Bots `a` and `b` use the models `model-a` and `model-b`."""
+
+    relay: Relay
+    llm: ScriptedModel
+    a: Gateway
+    b: Gateway
+    webhook: int
+    """Port of bot a's webhook platform; its route `talk` starts a turn with the posted message."""
+
+    def ask(self, to: str, message: str, **args: Any) -> Any:
+        return self.relay.ask("asker", to, message, **args)
+
+
+def bot(venv: Any, home: Path, relay: Relay, llm: ScriptedModel, name: str, **more: Any) -> Gateway:
+    """Make the gateway of a bot with the plugin installed as the installer would."""
+    config = merged({"plugins": {"enabled": [NAME]}}, more.pop("config", {}))
+    token = more.pop("token", None) or token_of(name)
+    env = {"HERMES_BRIDGE_TOKEN": token, "HERMES_BRIDGE_RELAY_URL": relay.url}
+    return Gateway(
+        venv,
+        home,
+        llm_url=llm.url,
+        model=f"model-{name}",
+        config=config,
+        env=env | more.pop("env", {}),
+        plugins={NAME: PLUGIN},
+        **more,
+    )
+
+
+@pytest.fixture(scope="module", params=HERMES)
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    venv = peer(f"hermes-{request.param}")
+    folder = tmp_path_factory.mktemp("world")
+    relay = Relay(folder / "relay", ("a", "b", *OTHERS))
+    port = free_port()
+    failed_before = request.session.testsfailed
+    route = {"secret": "s", "prompt": "{message}", "deliver": "log"}
+    extra = {"host": "127.0.0.1", "port": port, "routes": {"talk": route}}
+    webhook = {"platforms": {"webhook": {"enabled": True, "extra": extra}}}
+    with ScriptedModel() as llm:
+        llm.when("warm up", Say("warm"))
+        bots = [
+            bot(venv, folder / "a", relay, llm, "a", config=webhook),
+            bot(venv, folder / "b", relay, llm, "b"),
+        ]
+        try:
+            relay.start()
+            for one in bots:
+                one.launch()
+            for one in bots:
+                one.wait_ready(90)
+            relay.wait_online("a", "b")
+            for name in ("a", "b"):
+                warm_up(relay, name)
+            yield World(relay, llm, *bots, webhook=port)
+        finally:
+            for one in bots:
+                one.stop(5)
+            relay.close()
+            if request.session.testsfailed > failed_before:
+                print(f"--- relay\n{relay.log()[-20_000:]}", file=sys.stderr)
+                for one in bots:
+                    print(one.logs(), file=sys.stderr)
+
+
+def warm_up(relay: Relay, name: str) -> None:
+    """Have the first turn of a process over: it imports half of Hermes and holds its loop."""
+    for _ in range(3):
+        done = relay.ask("asker", name, "warm up")
+        if done.get("answer") == "warm":
+            return
+    raise AssertionError(done)
