@@ -27,17 +27,24 @@ class Finding(NamedTuple):
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--hermes-home", metavar="DIR", help="Look into a bot instead: why is it offline?")
 @relay_options
 def doctor(
-    config_path: str | None, relay_url: str | None, speaker: str | None, as_json: bool
+    config_path: str | None,
+    relay_url: str | None,
+    speaker: str | None,
+    hermes_home: str | None,
+    as_json: bool,
 ) -> None:
     """Check configuration, store, port, relay and tokens. Exit code 1 if something is wrong.
 
     \b
     Example:  hermes-bridge doctor --config /etc/hermes-bridge/config.yaml
+    Bot:      hermes-bridge doctor --hermes-home /opt/data
     """
     findings: list[Finding] = []
-    for finding in _look(config_path, relay_url, speaker):
+    looked = _bot(hermes_home) if hermes_home else _look(config_path, relay_url, speaker)
+    for finding in looked:
         findings.append(finding)
         if not as_json:
             click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what:<14} {finding.words}")
@@ -47,6 +54,20 @@ def doctor(
         click.echo(json.dumps([finding._asdict() for finding in findings]))
     if not all(finding.ok for finding in findings):
         sys.exit(1)
+
+
+def _bot(hermes_home: str) -> Iterator[Finding]:
+    from hermes_bridge.cli.install import ask_relay
+    from hermes_bridge.install import doctor as bot_doctor
+    from hermes_bridge.install.home import find_home
+
+    home = find_home(hermes_home, None)
+    for finding in bot_doctor.look(home):
+        yield Finding(*finding)
+    found = bot_doctor.access(home)
+    if found.url and found.token:
+        for finding in ask_relay(found.url, found.token):
+            yield Finding(*finding)
 
 
 def _look(config_path: str | None, relay_url: str | None, speaker: str | None) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ _VERBS: dict[str, tuple[str, str]] = {
     "search": ("hermes_bridge.cli.search:search", "Find exchanges by their words."),
     "export": ("hermes_bridge.cli.export:export", "Write history as JSON lines, CSV or text."),
     "db": ("hermes_bridge.cli.db:db", "Look after the store; copy it elsewhere."),
+    "install": ("hermes_bridge.cli.install:install", "Put a plugin into a bot's Hermes home."),
+    "uninstall": ("hermes_bridge.cli.install:uninstall", "Take a plugin out of it again."),
     "doctor": ("hermes_bridge.cli.doctor:doctor", "Check configuration, port, store, relay."),
     "connector": ("hermes_bridge.cli.connector:connector", "Connect bots with chat accounts."),
     "completion": ("hermes_bridge.cli.completion:completion", "Print shell completion."),

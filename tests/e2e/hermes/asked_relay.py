@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-TEST_LIMITS = {"ask_timeout_ms": 2_500, "ask_max_ms": 90_000, "reconnect_grace_ms": 8_000}
+TEST_LIMITS = {"ask_timeout_ms": 6_000, "ask_max_ms": 90_000, "reconnect_grace_ms": 8_000}
 """Short enough to see a timeout; the heartbeat interval follows the window."""
 
 

@@ -61,7 +61,7 @@ def world(
 ) -> Iterator[World]:
     venv = peer(f"hermes-{request.param}")
     folder = tmp_path_factory.mktemp("world")
-    relay = Relay(folder / "relay", ("a", "b", *OTHERS))
+    relay = Relay(folder / "relay", ("a", "b", *OTHERS), **getattr(request.module, "LIMITS", {}))
     port = free_port()
     failed_before = request.session.testsfailed
     route = {"secret": "s", "prompt": "{message}", "deliver": "log"}

@@ -57,7 +57,7 @@ def test_a_bot_that_waits_in_an_ask_still_answers_others_at_once(world: World) -
     began = time.monotonic()
     assert world.relay.ask("carl", "a", "quick question")["answer"] == "quick answer"
     assert time.monotonic() - began < 1.5
-    assert not waiting.done()
+    assert not waiting.done(), waiting.result()
     gate.set()
     assert "thought" in waiting.result(30)["answer"]
 
@@ -132,7 +132,7 @@ def test_through_two_mcp_entries_a_bot_answers_while_it_asks(world: World, tmp_p
         waiting = relay.ask_soon("asker", "a", "ask over mcp")
         world.llm.wait_for("think hard")
         assert relay.ask("carl", "a", "answer over mcp")["answer"] == "through mcp"
-        assert not waiting.done()
+        assert not waiting.done(), waiting.result()
         gate.set()
         assert "hard thought" in waiting.result(30)["answer"]
     finally:

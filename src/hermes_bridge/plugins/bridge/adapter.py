@@ -126,6 +126,11 @@ class BridgeAdapter(BasePlatformAdapter):  # type: ignore[misc]
         reason = self._complaints.pop(conversation, "") or _ENDS.get(outcome, NO_TEXT)
         bridge.turn_over(request_id, reason)
 
+    @classmethod
+    def supports_exec_approval_buttons(cls) -> bool:
+        """Tell newer versions to hand approvals to `send_exec_approval`, never to the chat."""
+        return True
+
     async def send_exec_approval(
         self, chat_id: str, command: str, session_key: str, *_: Any, **__: Any
     ) -> Any:
