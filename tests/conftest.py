@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.harness.relay",
     "tests.harness.postgres",
     "tests.harness.stores",
+    "tests.harness.otlp",
 ]
 
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import unquote
 
 import msgspec
 import yaml
@@ -174,6 +175,7 @@ def _environment(source: _Source, data: dict[str, Any], env: Mapping[str, str]) 
             listen["port"] = int(env["PORT"])
         if listen:
             data["listen"] = listen
+    _otel(data, env)
     db = data.get("db")
     if env.get("DATABASE_URL") and (db is None or isinstance(db, dict)):
         db = dict(db or {})
@@ -182,6 +184,19 @@ def _environment(source: _Source, data: dict[str, Any], env: Mapping[str, str]) 
     if isinstance(data.get("db"), dict) and data["db"].get("driver") is None:
         driver = "postgres" if data["db"].get("connection_string") else "sqlite"
         data["db"] = {**data["db"], "driver": driver}
+
+
+def _otel(data: dict[str, Any], env: Mapping[str, str]) -> None:
+    """Take OpenTelemetry's own variables when the file names no target."""
+    endpoint = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    if not endpoint or data.get("otlp") or data.get("langfuse"):
+        return
+    given = env.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or env.get("OTEL_EXPORTER_OTLP_HEADERS")
+    pairs = [pair.partition("=") for pair in (given or "").split(",") if "=" in pair]
+    headers = {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}
+    data["otlp"] = [{"endpoint": endpoint, "headers": headers}]
 
 
 def _known_keys(source: _Source, kind: type, data: Any, path: _Path) -> None:

@@ -23,12 +23,15 @@ from hermes_bridge.db.base import Database
 from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
 from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
 from hermes_bridge.log import configure, event
+from hermes_bridge.relay import export
 from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.config import DbSection, RelayConfig
 from hermes_bridge.relay.doors.asgi import RelayApp
 from hermes_bridge.relay.doors.bridge import MAX_FRAME, BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
+from hermes_bridge.relay.doors.metrics import MetricsDoor, of_traces
 from hermes_bridge.relay.doors.ui import UiDoor
+from hermes_bridge.relay.export import Exports
 from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
@@ -40,6 +43,7 @@ _log = logging.getLogger("hermes_bridge.serve")
 _PING_S = 20.0
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 3.0
+_FLUSH_S = 1.5
 _MEMORY_ROWS = 10_000
 _DAY_MS = 86_400_000
 
@@ -76,7 +80,10 @@ class Service:
         self._mcp = McpDoor(self.relay, verbs, tokens, origins=frozenset(config.allowed_origins))
         self._bridge = BridgeDoor(self.relay, verbs, tokens)
         self._ui = UiDoor(self.relay, config.ui, open_to_all=_is_loopback(config.listen.host))
-        self._app = RelayApp(self.relay, self._bridge, self._ui)
+        self._exports = Exports(export.targets(config))
+        self._trace()
+        metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(self._exports)])
+        self._app = RelayApp(self.relay, self._bridge, self._ui, metrics)
 
     async def run(self) -> None:
         """Serve until a signal or `stop`. Raises `HermesBridgeError` when it cannot begin."""
@@ -91,6 +98,7 @@ class Service:
                 group.create_task(SearchIndex(self.relay.ledger).run()),
                 group.create_task(self._forget_old()),
                 group.create_task(self._sweep(server)),
+                group.create_task(self._exports.run()),
             ]
             serving = group.create_task(server.serve(sockets=[listener]))
             while not server.started and not serving.done():
@@ -105,8 +113,16 @@ class Service:
             await serving
             for task in background:
                 task.cancel()
+        await self._exports.close(_FLUSH_S)
         await self.database.close()
         event(_log, "serve.stopped", rows_not_stored=len(self.relay.journal))
+
+    def _trace(self) -> None:
+        """Let the relay and the doors be traced, if there is anywhere to send spans to."""
+        tracer = self._exports.tracer(self.relay.book.get)
+        if tracer is not None:
+            self._mcp.tracer = self._bridge.tracer = tracer
+            self.relay.watchers.append(tracer.watch)
 
     def stop(self) -> None:
         """Begin to end, as SIGTERM does."""

@@ -69,14 +69,16 @@ class LangfuseSection(_Section, frozen=True, kw_only=True):
     public_key: str
     secret_key: str
     base_url: str = "https://cloud.langfuse.com"
+    content: bool = True
 
 
 class OtlpSection(_Section, frozen=True, kw_only=True):
-    """One OTLP/HTTP target for traces."""
+    """One OTLP/HTTP target for traces: message texts or not, open asks or only ended ones."""
 
     endpoint: str
     headers: dict[str, str] = {}
     content: bool = False
+    live: bool = False
 
 
 class BusSection(_Section, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ guards them. The doors call it through `verbs.py`; links are `LinkPort`s that it
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -31,6 +30,7 @@ from hermes_bridge.relay.core.effects import (
 from hermes_bridge.relay.core.exchange import Exchange, Outcome, Status
 from hermes_bridge.relay.core.policy import KEY_LIFE, Limits, Rates
 from hermes_bridge.relay.core.roster import Agent, Link, Roster
+from hermes_bridge.relay.core.tally import Tally
 from hermes_bridge.relay.core.waits import WaitGraph
 from hermes_bridge.relay.held import Held, Poke, Slices
 from hermes_bridge.relay.journal import Journal
@@ -81,7 +81,7 @@ class Relay:
         self._armed = 0
         self.draining = False
         self.loaded = False
-        self.outcomes: Counter[str] = Counter()
+        self.tally = Tally()
         self.watchers: list[Watcher] = []
         self.quiet = Quiet(_log, clock.now)
         self._perform_one: dict[type, Callable[..., Sequence[Effect]]] = {
@@ -208,7 +208,7 @@ class Relay:
             ended_at=now,
             reason=", ".join(refusal.chain) or refusal.detail or None,
         )
-        self.outcomes[refusal.status] += 1
+        self.tally.was_refused(record.target, record.status, known=record.target in self.roster)
         self.journal.note(record)
         if self.watchers:
             self._watch("refused", record)
@@ -325,6 +325,7 @@ class Relay:
             older[1].close(4409, "superseded: another connection of this agent took over")
             event(_log, "link.superseded", agent=agent)
         self.journal.note_agent(agent, now, linked=True)
+        self.tally.links[agent] += 1
         return link
 
     def link_ready(self, agent: str, generation: int) -> None:
@@ -418,7 +419,7 @@ class Relay:
 
     def _settled(self, effect: Settled, now: int) -> Sequence[Effect]:
         exchange = effect.exchange
-        self.outcomes[exchange.status] += 1
+        self.tally.ended(exchange)
         self.conversations.ended(exchange.conv, now)
         self.journal.note(exchange)
         if self.watchers:

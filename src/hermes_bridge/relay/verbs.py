@@ -157,6 +157,7 @@ class Verbs:
     def _ask(self, caller: Caller, args: AskArgs, key: str | None, generation: int) -> Now:
         wait_ms = self._wait(caller.agent, args.wait_ms)
         conversation = args.conversation_id or None
+        turn = self._turn(caller) if caller.turn else None
         opened = self.relay.open(
             Ask(
                 asker=caller.agent,
@@ -165,9 +166,9 @@ class Verbs:
                 conversation=conversation,
                 holds=wait_ms > 0,
                 queue=args.if_offline == "queue",
-                parent=self._turn(caller) if caller.turn else None,
+                parent=turn,
                 data=_data(args.data),
-                trace=policy.trace(caller.trace),
+                trace=policy.trace(caller.trace) or (turn.trace if turn is not None else None),
             ),
             key=key,
             generation=generation,

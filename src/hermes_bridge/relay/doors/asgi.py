@@ -24,12 +24,16 @@ _encode = msgspec.json.Encoder().encode
 class RelayApp:
     """Routes by exact path. What goes wrong inside a door ends one request, never the process."""
 
-    def __init__(self, relay: Relay, bridge: BridgeDoor, ui: App) -> None:
+    def __init__(self, relay: Relay, bridge: BridgeDoor, ui: App, metrics: App) -> None:
         self._relay = relay
         self._quiet = Quiet(_log, relay.clock.now)
         self._bridge, self._ui = bridge, ui
         self._started_at = relay.clock.now()
-        self._paths: dict[str, App] = {"/health": self._health, "/ready": self._ready}
+        self._paths: dict[str, App] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": metrics,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or one WebSocket."""
@@ -104,7 +108,10 @@ async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
     await _answer(
         send,
         404,
-        {"error": "not found", "hint": "Paths: /mcp, /bridge/connect, /ui, /health, /ready."},
+        {
+            "error": "not found",
+            "hint": "Paths: /mcp, /bridge/connect, /ui, /metrics, /health, /ready.",
+        },
     )
 
 

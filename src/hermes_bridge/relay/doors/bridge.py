@@ -8,7 +8,7 @@ queue fills, and the link ends before anybody else notices.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,10 +16,11 @@ from hermes_bridge.ids import digest
 from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.auth import Tokens, bearer
 from hermes_bridge.relay.core import frames, results
-from hermes_bridge.relay.core.exchange import Status
+from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.core.roster import Link
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.traces import ToolCall, Tracer
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
@@ -52,6 +53,7 @@ class BridgeDoor:
         self.quiet = Quiet(_log, relay.clock.now)
         self._links: set[LinkDoor] = set()
         self.unknown_frames = 0
+        self.tracer: Tracer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection from its upgrade to its end."""
@@ -241,26 +243,30 @@ class LinkDoor:
             self._result(frame.id, busy)
             return
         caller = Caller(self.agent, turn=frame.request_id)
-        self._answer(frame.id, self._door.verbs.call(frame.tool or "", caller, frame.args))
+        asked = _Asked(frame, self._relay.clock.now())
+        self._answer(asked, self._door.verbs.call(frame.tool or "", caller, frame.args))
 
-    def _answer(self, call_id: frames.CallId, given: Given) -> None:
+    def _answer(self, asked: "_Asked", given: Given) -> None:
         if isinstance(given, Awaitable):
-            self._run(self._answer_later(call_id, given))
+            self._run(self._answer_later(asked, given))
         elif isinstance(given, Waits):
-            call = _LinkCall(self, call_id, given, self._relay.clock.now())
+            call = _LinkCall(self, asked, given, self._relay.clock.now())
             self._calls.add(call)
             self._relay.slices.add(call)
             self._relay.hold(call)
         else:
-            self._result(call_id, given)
+            self._over(asked, given, None)
+            self._result(asked.frame.id, given)
 
-    async def _answer_later(self, call_id: frames.CallId, given: Awaitable[Any]) -> None:
-        self._answer(call_id, await given)
+    async def _answer_later(self, asked: "_Asked", given: Awaitable[Any]) -> None:
+        self._answer(asked, await given)
 
     def finish(self, call: "_LinkCall") -> None:
         """Answer a held call as things stand."""
         self._calls.discard(call)
-        self._result(call.call_id, self._door.verbs.outcome(call.exchange))
+        given = self._door.verbs.outcome(call.exchange)
+        self._over(call.asked, given, call.exchange)
+        self._result(call.asked.frame.id, given)
 
     def _result(self, call_id: frames.CallId, done: Done) -> None:
         frame = frames.result(call_id, spell(done))
@@ -269,6 +275,29 @@ class LinkDoor:
             large = results.failure(Status.MESSAGE_TOO_LARGE, reason=reason)
             frame = frames.result(call_id, spell(large))
         self.send(frame)
+
+    def _over(self, asked: "_Asked", given: Done, exchange: Exchange | None) -> None:
+        """Tell the tracer of a call that is over."""
+        tracer, frame = self._door.tracer, asked.frame
+        if tracer is None:
+            return
+        turn = self._relay.book.get(frame.request_id) if frame.request_id else None
+        broken = isinstance(given, Broken)
+        tracer.called(
+            ToolCall(
+                tool=frame.tool if frame.tool and not broken else "(unknown)",
+                agent=self.agent,
+                began=asked.began,
+                ended=self._relay.clock.now(),
+                arguments=bytes(frame.args),
+                parent=turn.trace if turn is not None else None,
+                rpc_id=str(frame.id),
+                door="websocket",
+                error="tool_error" if broken else "",
+                given=given,
+                exchange=exchange,
+            )
+        )
 
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, do))
@@ -286,14 +315,21 @@ class LinkDoor:
         task.add_done_callback(self._tasks.discard)
 
 
+class _Asked(NamedTuple):
+    """A `call` frame, and when it came (unix ms)."""
+
+    frame: frames.Frame
+    began: int
+
+
 class _LinkCall(Held):
     """A `call` frame that is held."""
 
-    __slots__ = ("call_id", "link")
+    __slots__ = ("asked", "link")
 
-    def __init__(self, link: LinkDoor, call_id: frames.CallId, waits: Waits, now: int) -> None:
+    def __init__(self, link: LinkDoor, asked: "_Asked", waits: Waits, now: int) -> None:
         super().__init__(waits.exchange, now, waits.wait_ms)
-        self.link, self.call_id = link, call_id
+        self.link, self.asked = link, asked
 
     def poke(self, why: Poke) -> None:
         """Answer it."""

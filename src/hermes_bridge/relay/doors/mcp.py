@@ -21,11 +21,14 @@ from msgspec import UNSET
 
 from hermes_bridge.log import Quiet
 from hermes_bridge.relay.auth import Tokens
+from hermes_bridge.relay.core import policy
+from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.doors import mcp_wire as wire
 from hermes_bridge.relay.doors.mcp_wire import Fault, Id
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.verbs import Broken, Caller, Given, Verbs, Waits, spell
+from hermes_bridge.relay.traces import ToolCall, Tracer
+from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.server import Out
 
 QUICK_MS = 1_000
@@ -63,6 +66,7 @@ class McpDoor:
         self._sweeping = False
         self._legacy: dict[tuple[str, Id], list[_McpCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.tracer: Tracer | None = None
 
     def __call__(self, method: str, headers: _Headers, body: bytes, peer: str, out: Out) -> None:
         """Serve one HTTP request."""
@@ -76,7 +80,8 @@ class McpDoor:
             out.respond(401, _JSON + _CHALLENGE, _UNAUTHORIZED)
             return
         accept = headers.get(b"accept")
-        client = _Client(agent, headers, accept is None or _takes_json(accept), _takes_sse(accept))
+        takes_json = accept is None or _takes_json(accept)
+        client = _Client(agent, headers, takes_json, _takes_sse(accept), peer)
         if not client.json and not client.sse:
             what = b'{"error":"accept application/json and text/event-stream"}'
             out.respond(406, _JSON, what)
@@ -154,10 +159,14 @@ class McpDoor:
             if message.method == "tools/call":
                 self._tool(message, rid, client, answer)
             else:
+                began = self.relay.clock.now()
                 self._other(message, rid, client, answer)
+                self._count(message.method, began)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             status = 400 if client.version == wire.MODERN else 200
             text = "The parameters do not fit the method"
+            method = "tools/call" if message.method == "tools/call" else "(other)"
+            self.relay.tally.called(method, "", str(wire.INVALID_PARAMS), 0.0)
             answer.fault(rid, Fault(status, wire.INVALID_PARAMS, text))
 
     def _tool(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
@@ -170,10 +179,20 @@ class McpDoor:
                 answer.fault(rid, fault)
                 return
             modern = True
-        caller = Caller(client.agent, trace=meta.traceparent if meta is not None else None)
+        began = self.relay.clock.now()
+        caller = Caller(client.agent, trace=_trace(meta, client.headers))
         given = self.verbs.call(call.name, caller, call.arguments)
         progress = meta.progress if meta is not None else None
-        request = _ToolRequest(rid, modern, call.name == "ask_agent", progress, client)
+        request = _ToolRequest(
+            rid,
+            modern,
+            call.name == "ask_agent",
+            progress,
+            client,
+            call.name,
+            began,
+            call if self.tracer is not None else None,
+        )
         self._given(request, given, answer)
 
     def _given(self, request: "_ToolRequest", given: Given, answer: "_Answer") -> None:
@@ -185,11 +204,48 @@ class McpDoor:
             task.add_done_callback(self._tasks.discard)
         elif isinstance(given, Broken) and given.code == "unknown_tool":
             status = 400 if request.modern else 200
+            self.over(request, str(wire.INVALID_PARAMS), given, None)
             answer.fault(request.rid, Fault(status, wire.INVALID_PARAMS, "Unknown tool"))
         else:
             broken = isinstance(given, Broken)
+            self.over(request, "tool_error" if broken else "", given, None)
             text = wire.tool_result(spell(given), modern=request.modern, broken=broken)
             answer.result(request.rid, text)
+
+    def over(
+        self,
+        request: "_ToolRequest",
+        error: str,
+        given: Done | None,
+        exchange: Exchange | None,
+    ) -> None:
+        """A tool call is over: count it, and tell the tracer. `error` is empty if none went wrong."""
+        now = self.relay.clock.now()
+        tool = request.tool if request.tool in _TOOLS else "(unknown)"
+        self.relay.tally.called("tools/call", tool, error, (now - request.began) / 1000)
+        if self.tracer is not None and request.call is not None:
+            self.tracer.called(
+                ToolCall(
+                    tool=tool,
+                    agent=request.client.agent,
+                    began=request.began,
+                    ended=now,
+                    arguments=bytes(request.call.arguments),
+                    parent=_trace(request.call.meta, request.client.headers),
+                    link=_header_trace(request.client.headers),
+                    rpc_id=str(request.rid),
+                    version=request.client.version,
+                    peer=request.client.peer,
+                    error=error,
+                    given=given,
+                    exchange=exchange,
+                )
+            )
+
+    def _count(self, method: Any, began: int) -> None:
+        known = method in wire.MODERN_RESULTS or method in wire.LEGACY_RESULTS
+        name = str(method) if known or method == "initialize" else "(other)"
+        self.relay.tally.called(name, "", "", (self.relay.clock.now() - began) / 1000)
 
     async def _given_later(
         self, request: "_ToolRequest", given: Awaitable[Any], answer: "_Answer"
@@ -198,6 +254,7 @@ class McpDoor:
             self._given(request, await given, answer)
         except Exception as error:  # noqa: BLE001 - the client is told, the process goes on
             self._quiet.event("door.failed", type(error).__name__, logging.ERROR)
+            self.over(request, str(wire.INTERNAL_ERROR), None, None)
             answer.fault(request.rid, Fault(500, wire.INTERNAL_ERROR, "Internal error"))
 
     def _other(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
@@ -308,6 +365,7 @@ class McpDoor:
         """The client hung up. For a modern client that is a cancel, unless it can come back with a key."""
         exchange, request = call.exchange, call.request
         self.leave(call)
+        self.over(request, "client_gone", None, exchange)
         ends = request.modern and request.asks and not exchange.keyed
         if ends and not self.relay.is_held(exchange.rid):
             self.relay.cancel(exchange.rid, f"{request.client.agent} hung up")
@@ -320,6 +378,7 @@ class _Client(msgspec.Struct, frozen=True, gc=False):
     headers: _Headers
     json: bool
     sse: bool
+    peer: str
 
     @property
     def version(self) -> str | None:
@@ -336,6 +395,11 @@ class _ToolRequest(msgspec.Struct, frozen=True, gc=False):
     """Whether its end is the end of an ask: of `wait_answer` only the waiting ends."""
     progress: int | str | None
     client: _Client
+    tool: str
+    began: int
+    """When it came, in unix milliseconds."""
+    call: wire.Call | None
+    """The whole call, if it is traced."""
 
 
 class _McpCall(Held):
@@ -353,7 +417,9 @@ class _McpCall(Held):
     def poke(self, why: Poke) -> None:
         """Answer it."""
         self.door.leave(self)
-        text = spell(self.door.verbs.outcome(self.exchange))
+        given = self.door.verbs.outcome(self.exchange)
+        self.door.over(self.request, "", given, self.exchange)
+        text = spell(given)
         self.answer.result(self.request.rid, wire.tool_result(text, modern=self.request.modern))
 
     def sign(self) -> None:
@@ -474,6 +540,7 @@ class _Many(_Answer):
             self._out.respond(202, b"", b"")
 
 
+_TOOLS = frozenset(tool["name"] for tool in wire.TOOLS)
 _NOT_RPC = "This is not a JSON-RPC 2.0 request"
 
 
@@ -486,6 +553,17 @@ def _is_utf8(content: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _header_trace(headers: _Headers) -> str | None:
+    found = headers.get(b"traceparent")
+    return policy.trace(found.decode("latin-1")) if found is not None else None
+
+
+def _trace(meta: wire.Meta | None, headers: _Headers) -> str | None:
+    """Give the caller's context: of the message, else of the HTTP request."""
+    stated = policy.trace(meta.traceparent) if meta is not None else None
+    return stated or _header_trace(headers)
 
 
 def _event(message: bytes) -> bytes:

@@ -1,0 +1,370 @@
+"""Spans to OTLP/HTTP: one exporter class, a list of targets, Langfuse is one of them.
+
+Each target has a bounded queue and a thread of its own. A target that is slow, down or wrong loses
+spans, which are counted, and nothing else: no ask ever waits for it. OpenTelemetry's records are
+loaded only when there is a target.
+"""
+
+import asyncio
+import base64
+import gzip
+import logging
+import os
+import socket
+import urllib.error
+import urllib.request
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hermes_bridge import __version__
+from hermes_bridge.errors import ConfigError
+from hermes_bridge.log import event
+from hermes_bridge.relay.config import RelayConfig
+from hermes_bridge.relay.core.exchange import Exchange
+from hermes_bridge.relay.traces import Span, Tracer, Value
+
+_log = logging.getLogger("hermes_bridge.traces")
+_QUEUE = 20_000
+_QUEUE_BYTES = 67_108_864
+_BATCH = 512
+_BATCH_BYTES = 2_097_152
+_EVERY_S = 1.0
+_POST_S = 10.0
+_TRIES = 5
+_LONGEST_WAIT_S = 30.0
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+Make = Callable[[], Span]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where spans go. `content`: with message texts; `live`: open asks too."""
+
+    url: str
+    headers: dict[str, str] = {}
+    content: bool = False
+    live: bool = False
+
+    @property
+    def name(self) -> str:
+        """Give the name for logs and metrics: the host, never a secret."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+def targets(config: RelayConfig) -> list[Target]:
+    """Give the targets of a configuration. Raises `ConfigError` for an address that is none."""
+    found = [
+        Target(
+            url=_traces_url(t.endpoint, f"otlp[{n}].endpoint"),
+            headers=t.headers,
+            content=t.content,
+            live=t.live,
+        )
+        for n, t in enumerate(config.otlp)
+    ]
+    langfuse = config.langfuse
+    if langfuse is not None:
+        pair = f"{langfuse.public_key}:{langfuse.secret_key}".encode()
+        base = langfuse.base_url.rstrip("/") + "/api/public/otel"
+        headers = {
+            "Authorization": "Basic " + base64.b64encode(pair).decode(),
+            "x-langfuse-ingestion-version": "4",
+        }
+        url = _traces_url(base, "langfuse.base_url")
+        found.append(Target(url=url, headers=headers, content=langfuse.content))
+    if found:
+        _check_installed()
+    return found
+
+
+def _traces_url(endpoint: str, key: str) -> str:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(
+            f"{key} is not an address for traces.",
+            hint="OTLP over HTTP is spoken: http(s)://host:4318. There is no gRPC.",
+        )
+    path = parts.path.rstrip("/")
+    if not path.endswith("/v1/traces"):
+        path += "/v1/traces"
+    return parts._replace(path=path).geturl()
+
+
+def _check_installed() -> None:
+    try:
+        import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "Traces (otlp, langfuse) need a package that is not installed.",
+            hint="Install it with `pip install 'hermes-bridge[otel]'`, or take the keys out.",
+        ) from None
+
+
+class Exports:
+    """All targets together; empty when nothing is configured."""
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self.each = [Exporter(target) for target in targets]
+        self._live = [exporter for exporter in self.each if exporter.target.live]
+
+    def tracer(self, find: Callable[[str], Exchange | None]) -> Tracer | None:
+        """Give what has to watch the relay and its doors, or None when nobody wants spans."""
+        if not self.each:
+            return None
+        return Tracer(self.put, find, live=self._put_live if self._live else None)
+
+    def numbered(self) -> list[tuple[int, "Exporter"]]:
+        """Give the targets, those of one host numbered from 1."""
+        seen: Counter[str] = Counter()
+        out = []
+        for exporter in self.each:
+            seen[exporter.target.name] += 1
+            out.append((seen[exporter.target.name], exporter))
+        return out
+
+    def put(self, make: Make, size: int) -> None:
+        """Take a span for every target."""
+        for exporter in self.each:
+            exporter.put(make, size)
+
+    def _put_live(self, make: Make, size: int) -> None:
+        for exporter in self._live:
+            exporter.put(make, size)
+
+    async def run(self) -> None:
+        """Send, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for exporter in self.each:
+                group.create_task(exporter.run())
+
+    async def close(self, seconds: float) -> None:
+        """Send what is left, as far as it goes in this time."""
+        async with asyncio.TaskGroup() as group:
+            for exporter in self.each:
+                group.create_task(exporter.close(seconds))
+
+
+class Exporter:
+    """One target: its queue, its thread, its counters."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._queue: deque[tuple[Make, int]] = deque()
+        self._bytes = 0
+        self._full = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hb-traces")
+        self._cause = ""
+        self.sent = self.dropped = self.failures = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, make: Make, size: int) -> None:
+        """Take a span. Never waits; over the bound it is dropped and counted."""
+        if len(self._queue) >= _QUEUE or self._bytes >= _QUEUE_BYTES:
+            self.dropped += 1
+            return
+        self._queue.append((make, size))
+        self._bytes += size
+        if len(self._queue) >= _BATCH and not self._full.is_set():
+            self._full.set()
+
+    async def run(self) -> None:
+        """Send what is there once a second, or when there is much, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(_EVERY_S):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+            self._full.clear()
+            while self._queue:
+                await self._send(self._take(), _TRIES)
+
+    async def close(self, seconds: float) -> None:
+        """Send what is left, as far as it goes in this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._queue:
+                    await self._send(self._take(), 1)
+        except TimeoutError:
+            pass
+        self.dropped += len(self._queue)
+        self._queue.clear()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _take(self) -> list[Make]:
+        batch: list[Make] = []
+        size = 0
+        while self._queue and len(batch) < _BATCH and size < _BATCH_BYTES:
+            make, weight = self._queue.popleft()
+            batch.append(make)
+            size += weight
+            self._bytes -= weight
+        return batch
+
+    async def _send(self, batch: list[Make], tries: int) -> None:
+        """Post one batch; again, after a pause, what may succeed later."""
+        loop = asyncio.get_running_loop()
+        body: bytes | None = None
+        wait = 1.0
+        for left in reversed(range(tries)):
+            if body is None:
+                body = await loop.run_in_executor(self._thread, _encoded, batch, self.target)
+            refused, cause, pause = await loop.run_in_executor(
+                self._thread, _post, self.target, body
+            )
+            if not cause:
+                self.sent += len(batch) - refused
+                self.dropped += refused
+                self._up()
+                return
+            self.failures += 1
+            self._down(cause)
+            if pause is None or not left:
+                break
+            await asyncio.sleep(min(_LONGEST_WAIT_S, max(wait, pause)))
+            wait *= 2
+        self.dropped += len(batch)
+
+    def _down(self, cause: str) -> None:
+        if cause != self._cause:
+            self._cause = cause
+            effect = "asks go on, spans may be dropped"
+            event(
+                _log,
+                "traces.down",
+                logging.WARNING,
+                to=self.target.name,
+                cause=cause,
+                effect=effect,
+            )
+
+    def _up(self) -> None:
+        if self._cause:
+            self._cause = ""
+            event(_log, "traces.up", to=self.target.name, dropped=self.dropped)
+
+
+def _post(target: Target, body: bytes) -> tuple[int, str, float | None]:
+    """Post on a thread. Give the spans refused, the cause of a failure, and whether to try again.
+
+    The last is the least pause in seconds, or None if another try would not help.
+    """
+    headers = {
+        **target.headers,
+        "Content-Type": "application/x-protobuf",
+        "Content-Encoding": "gzip",
+        "User-Agent": f"hermes-bridge/{__version__}",
+    }
+    request = urllib.request.Request(target.url, body, headers, method="POST")  # noqa: S310
+    try:
+        with _opener().open(request, timeout=_POST_S) as answer:
+            return _refused(answer.read(65_536)), "", None
+    except urllib.error.HTTPError as error:
+        with error:
+            cause = f"it answers {error.code}"
+            if error.code in (401, 403):
+                cause += ": check the keys or headers"
+            if error.code not in _PASSING:
+                return 0, cause, None
+            return 0, cause, _seconds(error.headers.get("Retry-After"))
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        return 0, f"{type(reason).__name__}: {reason}"[:200], 0.0
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Headers hold secrets: they are sent to the configured place and nowhere else."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Follow nothing."""
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_NoRedirect)
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text and text.isdigit() else 0.0
+
+
+def _refused(content: bytes) -> int:
+    """Give how many spans the target says it did not take (OTLP's partial success)."""
+    if not content:
+        return 0
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceResponse,
+    )
+
+    try:
+        answer = ExportTraceServiceResponse.FromString(content)
+    except Exception:  # noqa: BLE001 - some proxies answer 200 with a page of their own
+        return 0
+    return int(answer.partial_success.rejected_spans)
+
+
+def _encoded(batch: Sequence[Make], target: Target) -> bytes:
+    """Give the body of a request with these spans."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceRequest,
+    )
+
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    for key, value in _RESOURCE:
+        _attribute(resource.resource.attributes.add(), key, value)
+    scope = resource.scope_spans.add()
+    scope.scope.name, scope.scope.version = "hermes_bridge", __version__
+    for make in batch:
+        _span(scope.spans.add(), make(), target.content)
+    return gzip.compress(request.SerializeToString(), 1)
+
+
+def _span(out: Any, span: Span, content: bool) -> None:
+    out.trace_id = bytes.fromhex(span.at.trace)
+    out.span_id = bytes.fromhex(span.at.span)
+    if span.parent:
+        out.parent_span_id = bytes.fromhex(span.parent)
+    out.name, out.kind, out.flags = span.name, span.kind, 0x101
+    out.start_time_unix_nano = span.begin * 1_000_000
+    out.end_time_unix_nano = max(span.begin, span.end) * 1_000_000
+    for key, value in span.attributes:
+        _attribute(out.attributes.add(), key, value)
+    if content:
+        for key, text in span.content:
+            _attribute(out.attributes.add(), key, text)
+    for name, at in span.events:
+        happened = out.events.add()
+        happened.name, happened.time_unix_nano = name, at * 1_000_000
+    if span.link is not None:
+        link = out.links.add()
+        link.trace_id = bytes.fromhex(span.link.trace)
+        link.span_id = bytes.fromhex(span.link.span)
+    if span.error:
+        out.status.code, out.status.message = 2, span.error
+
+
+def _attribute(out: Any, key: str, value: Value) -> None:
+    out.key = key
+    if isinstance(value, str):
+        out.value.string_value = value
+    elif isinstance(value, bool):
+        out.value.bool_value = value
+    elif isinstance(value, int):
+        out.value.int_value = value
+    else:
+        for text in value:
+            out.value.array_value.values.add().string_value = text
+
+
+_RESOURCE: list[tuple[str, Value]] = [
+    ("service.name", os.environ.get("OTEL_SERVICE_NAME") or "hermes-bridge"),
+    ("service.version", __version__),
+    ("service.instance.id", f"{socket.gethostname()}-{os.getpid()}"),
+]

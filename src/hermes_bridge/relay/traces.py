@@ -1,0 +1,304 @@
+"""What the relay does, as spans of one trace: the caller's (docs/guides/observability.md).
+
+    caller's span (_meta.traceparent)
+      tools/call ask_agent     SERVER   the call at our door
+        invoke_agent b         CLIENT   the exchange; its context goes out with the wake
+          tools/call reply     SERVER   the answer, and whatever b asks in that turn
+
+Ids are derived from the request id, so no table of running spans exists: a span is written when
+its exchange or call is over, also by a relay that was restarted in between. Who has no trace begins
+one whose id is the request id without its dashes. A caller that does not sample is not exported.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hermes_bridge.relay.core.exchange import Exchange, Status
+
+SERVER, CLIENT = 2, 3
+"""Kinds, as OTLP numbers them."""
+_FLIP = 0x5AA5_3CC3_0FF0_6996
+_encode = msgspec.json.Encoder().encode
+_LONGEST = 100_000
+"""Characters of one text that are exported."""
+
+Value = str | int | bool | list[str]
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A tool call that is over. Instants are unix milliseconds."""
+
+    tool: str
+    agent: str
+    began: int
+    ended: int
+    arguments: bytes
+    parent: str | None = None
+    """The caller's context."""
+    link: str | None = None
+    """The context of the HTTP request, where it is another one."""
+    rpc_id: str = ""
+    version: str | None = None
+    door: str = "http"
+    peer: str = ""
+    error: str = ""
+    given: Any = None
+    """What the verb gave."""
+    exchange: Exchange | None = None
+
+
+class Context(NamedTuple):
+    """One span's place: ids in hexadecimal."""
+
+    trace: str
+    span: str
+    sampled: bool = True
+
+    def __str__(self) -> str:
+        return f"00-{self.trace}-{self.span}-0{int(self.sampled)}"
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A span to be exported. `content` is for targets that take message texts."""
+
+    name: str
+    kind: int
+    at: Context
+    parent: str | None
+    begin: int
+    end: int
+    attributes: list[tuple[str, Value]]
+    content: list[tuple[str, str]]
+    error: str = ""
+    events: list[tuple[str, int]] = []
+    link: Context | None = None
+
+
+class _Named(msgspec.Struct, gc=False):
+    request_id: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+Sink = Callable[[Callable[[], Span], int], None]
+
+
+class Tracer:
+    """Watches the relay and the doors; gives what is over to `sink`, to be made into spans there."""
+
+    def __init__(
+        self, sink: Sink, find: Callable[[str], Exchange | None], *, live: Sink | None = None
+    ) -> None:
+        """`sink` takes how to make a span and its size in bytes; `find` gives an exchange at hand.
+
+        `live` takes an ask when it opens, as a span that has not gone on yet.
+        """
+        self._sink, self._find, self._live = sink, find, live
+
+    def watch(self, what: str, x: Exchange) -> None:
+        """Hear of an exchange (a watcher of the relay)."""
+        if what == "opened":
+            if x.status is Status.OPENING:
+                x.trace = str(_place(x, context(x.trace)))
+                if self._live is not None and sampled(x.trace):
+                    self._live(lambda: exchange_span(x, pending=True), 600 + len(x.message))
+        elif what == "ended" and sampled(x.trace):
+            size = 600 + len(x.message) + len(x.answer or "")
+            self._sink(lambda: exchange_span(x), size)
+
+    def called(self, call: ToolCall) -> None:
+        """Hear of a tool call that is over."""
+        x = call.exchange or self._find(_request_id(call))
+        opened = x is not None and call.tool == "ask_agent" and x.at >= call.began
+        of = x.trace if x is not None and (opened or call.parent is None) else call.parent
+        if not sampled(of):
+            return
+        dice = os.urandom(24).hex()
+        self._sink(lambda: call_span(call, x, opened, dice), 600 + 2 * len(call.arguments))
+
+
+def context(parent: str | None) -> Context | None:
+    """Read a `traceparent`; nothing for what is none."""
+    if parent is None or len(parent) < 55:
+        return None
+    trace, span, flags = parent[3:35], parent[36:52], parent[53:55]
+    try:
+        if not int(trace, 16) or not int(span, 16):
+            return None
+        return Context(trace, span, bool(int(flags, 16) & 1))
+    except ValueError:
+        return None
+
+
+def sampled(trace: str | None) -> bool:
+    """Whether what belongs to this context is exported."""
+    return trace is None or trace[-1:] in "13579bdf"
+
+
+def _place(x: Exchange, parent: Context | None) -> Context:
+    """Give the place of an exchange's own span, derived from its request id."""
+    own = x.rid.replace("-", "")
+    return Context(parent.trace if parent else own, own[16:], parent.sampled if parent else True)
+
+
+def _door_of(own: str) -> str:
+    """Give the id of the span of the call that opened an exchange."""
+    return f"{int(own, 16) ^ _FLIP:016x}"
+
+
+def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
+    """Give the span of an exchange: `invoke_agent <target>`."""
+    at = context(x.trace) or _place(x, None)
+    outcome = "pending" if pending else x.status.value
+    error = "" if pending or x.status is Status.OK else outcome
+    attributes: list[tuple[str, Value]] = [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.provider.name", "hermes_bridge"),
+        ("gen_ai.agent.name", x.target),
+        ("gen_ai.agent.id", x.target),
+        *_common(x.conv, x.asker, f"{x.asker} \N{RIGHTWARDS ARROW} {x.target}", [outcome]),
+        ("langfuse.observation.type", "agent"),
+        ("hermes_bridge.request_id", x.rid),
+        ("hermes_bridge.outcome", outcome),
+        ("hermes_bridge.attempts", x.attempt),
+        ("hermes_bridge.heartbeats", x.beats),
+        ("hermes_bridge.depth", x.depth),
+    ]
+    if error:
+        attributes += [("error.type", error), *_bad(x.reason or error)]
+    return Span(
+        name=f"invoke_agent {x.target}",
+        kind=CLIENT,
+        at=at,
+        parent=_door_of(at.span),
+        begin=x.at,
+        end=x.at if pending else x.ended_at,
+        attributes=attributes,
+        content=_said(x),
+        error=error,
+        events=[(n, t) for n, t in (("sent", x.sent_at), ("taken", x.taken_at)) if t],
+    )
+
+
+def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Span:
+    """Give the span of a tool call. `dice` is 24 random bytes, in hexadecimal."""
+    parent = context(call.parent)
+    own = context(x.trace) if x is not None else None
+    if opened and own is not None:
+        at = Context(own.trace, _door_of(own.span), own.sampled)
+    else:
+        parent = parent or own
+        at = Context(parent.trace if parent else dice[16:], dice[:16])
+    conversation = x.conv if x is not None else getattr(call.given, "conversation_id", None)
+    outcome = getattr(call.given, "error", None) or getattr(call.given, "code", None)
+    attributes: list[tuple[str, Value]] = [
+        ("mcp.method.name", "tools/call"),
+        ("gen_ai.tool.name", call.tool),
+        ("gen_ai.operation.name", "execute_tool"),
+        ("network.transport", "tcp"),
+        ("network.protocol.name", call.door),
+        *_common(conversation, call.agent, *(_title(call, x))),
+        ("langfuse.observation.type", "tool"),
+    ]
+    for name, value in (
+        ("jsonrpc.request.id", call.rpc_id),
+        ("mcp.protocol.version", call.version),
+        ("client.address", call.peer),
+        ("hermes_bridge.request_id", x.rid if x is not None else None),
+        ("hermes_bridge.outcome", outcome),
+    ):
+        if isinstance(value, str) and value:
+            attributes.append((name, value))
+    if call.error:
+        attributes += [("error.type", call.error), *_bad(call.error)]
+        if call.error.lstrip("-").isdigit():
+            attributes.append(("rpc.response.status_code", call.error))
+    return Span(
+        name=f"tools/call {call.tool}",
+        kind=SERVER,
+        at=at,
+        parent=parent.span if parent else None,
+        begin=call.began,
+        end=call.ended,
+        attributes=attributes,
+        content=_passed(call),
+        error=call.error,
+        link=_other(call.link, parent),
+    )
+
+
+def _common(
+    conversation: object, user: str, title: str, tags: list[str]
+) -> list[tuple[str, Value]]:
+    """Give what every span carries, so that every one of them can be found by it."""
+    found: list[tuple[str, Value]] = [("user.id", user), ("langfuse.trace.name", title)]
+    if isinstance(conversation, str) and conversation:
+        found += [("gen_ai.conversation.id", conversation), ("session.id", conversation)]
+    if tags:
+        found.append(("langfuse.trace.tags", tags))
+    return found
+
+
+def _title(call: ToolCall, x: Exchange | None) -> tuple[str, list[str]]:
+    if x is None:
+        return call.tool, []
+    title = f"{x.asker} \N{RIGHTWARDS ARROW} {x.target}"
+    return title, [x.status.value] if x.ended else []
+
+
+def _bad(why: str) -> list[tuple[str, Value]]:
+    return [
+        ("langfuse.observation.level", "ERROR"),
+        ("langfuse.observation.status_message", why[:500]),
+    ]
+
+
+def _said(x: Exchange) -> list[tuple[str, str]]:
+    """Give the texts of an exchange."""
+    question = x.message[:_LONGEST]
+    found = [
+        ("gen_ai.input.messages", _messages("user", question)),
+        ("langfuse.observation.input", question),
+        ("langfuse.trace.input", question),
+    ]
+    answer = (x.answer if x.answer is not None else x.reason or "")[:_LONGEST]
+    if answer:
+        found += [
+            ("gen_ai.output.messages", _messages("assistant", answer, finish_reason="stop")),
+            ("langfuse.observation.output", answer),
+            ("langfuse.trace.output", answer),
+        ]
+    return found
+
+
+def _messages(role: str, text: str, **more: str) -> str:
+    return _encode([{"role": role, "parts": [{"type": "text", "content": text}], **more}]).decode()
+
+
+def _passed(call: ToolCall) -> list[tuple[str, str]]:
+    """Give the texts of a call."""
+    asked = call.arguments.decode("utf-8", "replace")[:_LONGEST]
+    found = [("gen_ai.tool.call.arguments", asked), ("langfuse.observation.input", asked)]
+    if call.given is not None:
+        said = _encode(call.given).decode()[:_LONGEST]
+        found += [("gen_ai.tool.call.result", said), ("langfuse.observation.output", said)]
+    return found
+
+
+def _request_id(call: ToolCall) -> str:
+    if call.tool in ("reply", "wait_answer", "cancel_ask"):
+        try:
+            return _named(call.arguments).request_id
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return ""
+    named = getattr(call.given, "request_id", "")
+    return named if isinstance(named, str) else ""
+
+
+def _other(link: str | None, parent: Context | None) -> Context | None:
+    found = context(link)
+    return found if found is not None and found != parent else None

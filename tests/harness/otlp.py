@@ -1,0 +1,128 @@
+"""A local OTLP/HTTP sink: it decodes what comes, and can be slow, refuse, or be away."""
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+
+class Span(NamedTuple):
+    """A decoded span: ids in hexadecimal, instants in nanoseconds."""
+
+    name: str
+    kind: int
+    trace: str
+    span: str
+    parent: str
+    start: int
+    end: int
+    attributes: dict[str, Any]
+    status: int
+    events: list[str]
+    links: list[str]
+    resource: dict[str, Any]
+
+
+class Sink:
+    """`spans` grows as requests come; `status`, `delay_s` and `headers` say how it answers."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.status = 200
+        self.delay_s = 0.0
+        self.answer_headers: dict[str, str] = {}
+        self.rejected = 0
+        sink = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                sink.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+                time.sleep(sink.delay_s)
+                if sink.status == 200:
+                    sink.take(gzip.decompress(body))
+                answer = ExportTraceServiceResponse()
+                answer.partial_success.rejected_spans = sink.rejected
+                content = answer.SerializeToString() if sink.status == 200 else b"no"
+                self.send_response(sink.status)
+                for name, value in sink.answer_headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def take(self, body: bytes) -> None:
+        request = ExportTraceServiceRequest.FromString(body)
+        for resource in request.resource_spans:
+            of = {a.key: _value(a.value) for a in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans += [_span(span, of) for span in scope.spans]
+
+    def named(self, name: str) -> list[Span]:
+        return [span for span in self.spans if span.name == name]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+def _span(span: Any, resource: dict[str, Any]) -> Span:
+    return Span(
+        span.name,
+        span.kind,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        {a.key: _value(a.value) for a in span.attributes},
+        span.status.code,
+        [e.name for e in span.events],
+        [link.trace_id.hex() for link in span.links],
+        resource,
+    )
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(v) for v in value.array_value.values]
+    return getattr(value, kind)
+
+
+@pytest.fixture
+def otlp_sinks() -> Iterator[Any]:
+    """Return `make()`: a running `Sink`."""
+    made: list[Sink] = []
+
+    def make() -> Sink:
+        made.append(Sink())
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()

@@ -1,0 +1,187 @@
+"""`/metrics`: it parses, its names are the documented ones, its size is bounded by configuration."""
+
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+from tests.harness.relay import Bot, Make, Mcp, RelayProcess, eventually
+
+from hermes_bridge.relay.core.tally import Histogram, Tally
+
+pytestmark = pytest.mark.anyio
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+def scrape(relay: RelayProcess, **headers: str) -> tuple[str, str]:
+    request = urllib.request.Request(relay.url + "/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode(), answer.headers["content-type"]
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found = {}
+    for family in prometheus(text):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found
+
+
+def of(text: str, name: str, **labels: str) -> float | None:
+    return samples(text).get((name, tuple(sorted(labels.items()))))
+
+
+async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
+    relay = relays()
+    async with Mcp(relay, "a") as a:
+        for _ in range(2):
+            async with Bot(relay, "b", hello=True) as b:
+                assert (await a.ask("b", "x", wait_ms=0))["request_id"]
+                rid = (await b.wake())["request_id"]
+                await b.beat(rid)
+                await b.beat(rid)
+                await b.reply(rid, "y")
+        await a.ask("nobody-at-all", "x")
+        await a.rpc("tools/list")
+        await a.rpc("tools/call", {"name": "made-up", "arguments": {}})
+        await a.rpc("made/up", {})
+        await eventually(lambda: relay.health()["agents_online"] == 0, "gone")
+        await a.ask("b", "waits", wait_ms=0, if_offline="queue")
+    text, kind = await anyio.to_thread.run_sync(scrape, relay)
+    assert kind.startswith("text/plain")
+    assert of(text, "hermes_bridge_asks_total", to="b", outcome="ok") == 2
+    assert of(text, "hermes_bridge_asks_total", to="(unknown)", outcome="unknown_agent") == 1
+    assert of(text, "hermes_bridge_ask_duration_seconds_count", to="b", outcome="ok") == 2
+    assert of(text, "hermes_bridge_asks_pending", to="b") == 1
+    assert of(text, "hermes_bridge_queue_depth", to="b") == 1
+    assert of(text, "hermes_bridge_heartbeats_total", agent="b") == 4
+    assert of(text, "hermes_bridge_ws_reconnects_total", agent="b") == 1
+    assert of(text, "hermes_bridge_ws_reconnects_total", agent="c") == 0
+    assert of(text, "hermes_bridge_agents_online") == 0
+    assert of(text, "hermes_bridge_wake_delivery_seconds_count") == 2
+    assert of(text, "hermes_bridge_store_up") == 1
+    assert of(text, "hermes_bridge_audit_dropped_total") == 0
+    calls = "mcp_server_operation_duration_seconds_count"
+    call = {"mcp_method_name": "tools/call", "error_type": ""}
+    assert of(text, calls, gen_ai_tool_name="ask_agent", **call) == 4
+    refused = {**call, "error_type": "-32602"}
+    assert of(text, calls, gen_ai_tool_name="(unknown)", **refused) == 1
+    for method in ("tools/list", "(other)"):
+        labels = {"mcp_method_name": method, "gen_ai_tool_name": "", "error_type": ""}
+        assert of(text, calls, **labels) == 1
+    invoked = {"gen_ai_operation_name": "invoke_agent", "gen_ai_provider_name": "hermes_bridge"}
+    name = "gen_ai_client_operation_duration_seconds_count"
+    assert of(text, name, error_type="", **invoked) == 2
+
+
+async def test_both_text_formats_parse(relays: Make) -> None:
+    relay = relays()
+    text, _ = await anyio.to_thread.run_sync(scrape, relay)
+    assert text.endswith("\n")
+    assert len(samples(text)) > 20
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{.*\})? \S+", line), line
+
+    def other() -> tuple[str, str]:
+        return scrape(relay, Accept="application/openmetrics-text; version=1.0.0")
+
+    text, kind = await anyio.to_thread.run_sync(other)
+    assert kind.startswith("application/openmetrics-text")
+    assert len(list(openmetrics(text))) > 10
+
+
+async def test_ten_thousand_conversations_add_no_series(relays: Make) -> None:
+    relay = relays()
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "y"
+        await a.ask("b", "first")
+        before, _ = await anyio.to_thread.run_sync(scrape, relay)
+
+        async def many(share: int) -> None:
+            async with Mcp(relay, "a") as one:
+                for n in range(share):
+                    await one.ask("b", f"secret text {n}")
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(many, 500)
+        for n in range(200):
+            await a.ask(f"made-up-{n}", "x")
+            await a.rpc("tools/call", {"name": f"made-up-{n}", "arguments": {}})
+            await a.rpc(f"made-up/{n}", {})
+    after, _ = await anyio.to_thread.run_sync(scrape, relay)
+    assert of(after, "hermes_bridge_asks_total", to="b", outcome="ok") == 10_001
+    assert len(samples(after)) - len(samples(before)) < 60
+    assert "secret" not in after
+    assert "made-up" not in after
+
+
+async def test_who_may_scrape_is_decided_as_for_the_page(relays: Make) -> None:
+    relay = relays(ui={"password": "correct-horse"})
+
+    def code(**headers: str) -> int:
+        try:
+            scrape(relay, **headers)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        return 200
+
+    def ask() -> tuple[int, int, int]:
+        return (
+            code(),
+            code(Authorization="Bearer correct-horse"),
+            code(Authorization="Bearer wrong"),
+        )
+
+    assert await anyio.to_thread.run_sync(ask) == (401, 200, 401)
+
+
+def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
+    from hermes_bridge.relay.doors import metrics
+    from hermes_bridge.relay.export import Exports, Target
+
+    names = set(_names(metrics, Exports([Target(url="http://x:1/v1/traces")])))
+    written = set(re.findall(r"^\| `([a-z_]+)`", DOCS.read_text("utf-8"), re.MULTILINE))
+    assert names == written
+
+
+def _names(metrics: Any, exports: Any) -> list[str]:
+    from hermes_bridge.clock import SystemClock
+    from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
+    from hermes_bridge.relay.core.policy import Limits
+    from hermes_bridge.relay.core.roster import Agent
+    from hermes_bridge.relay.ledger import Ledger
+    from hermes_bridge.relay.relay import Relay
+
+    async def make() -> list[str]:
+        ledger = Ledger(SqliteDatabase(MEMORY))
+        relay = Relay([Agent(name="a")], Limits(), clock=SystemClock(), ledger=ledger)
+        series = [*metrics._relay(relay), *metrics.of_traces(exports)()]
+        await ledger.database.close()
+        return [s.name + ("_total" if s.kind == "counter" else "") for s in series]
+
+    return anyio.run(make)
+
+
+def test_a_histogram_counts_each_duration_once() -> None:
+    h = Histogram((1, 2))
+    for seconds in (0.5, 1, 1.5, 2, 99):
+        h.add(seconds)
+    assert (h.counts, h.total) == ([2, 2, 1], 104)
+
+
+def test_strangers_share_one_name() -> None:
+    tally = Tally()
+    for n in range(100):
+        tally.was_refused(f"x{n}", "unknown_agent", known=False)
+    tally.was_refused("a", "not_allowed", known=True)
+    assert dict(tally.refused) == {("(unknown)", "unknown_agent"): 100, ("a", "not_allowed"): 1}
