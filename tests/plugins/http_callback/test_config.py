@@ -1,5 +1,6 @@
 """Settings: the original's names, named endpoints, and errors that name what is wrong."""
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -151,3 +152,16 @@ def test_a_home_whose_config_is_not_yaml_says_so(tmp_path: Path) -> None:
 
 def test_secrets_are_not_in_a_settings_repr() -> None:
     assert "hush" not in repr(read({"signing_secret": "hush"}))
+
+
+def test_the_config_is_read_with_either_yaml_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "platforms:\n  http_callback:\n    extra: {timeout_seconds: 3, signing_secret: 'é'}\n"
+    (tmp_path / "config.yaml").write_text(text, "utf-8")
+    first = home.read_config(tmp_path)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert home.read_config(tmp_path) == first == {"timeout_seconds": 3, "signing_secret": "é"}
+    (tmp_path / "config.yaml").write_text("a: [b", "utf-8")
+    with pytest.raises(SettingsError, match="is not YAML"):
+        home.read_config(tmp_path)

@@ -85,16 +85,26 @@ def read_config(home: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except OSError:
         return {}
-    import yaml
-
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = _parse_yaml(text)
+    except Exception as error:
+        # Which class it is depends on the library; what matters is that a person hears of it.
         raise SettingsError(f"{path} is not YAML: {str(error)[:200]}") from None
     found: dict[str, Any] = {}
     for name in (PLATFORM, ALIAS):
         found.update(_extra_of(data, name))
     return found
+
+
+def _parse_yaml(text: str) -> Any:
+    # Hermes ships PyYAML in some versions and ruamel.yaml in others.
+    try:
+        import yaml
+    except ImportError:
+        from ruamel.yaml import YAML
+
+        return YAML(typ="safe", pure=True).load(text)
+    return yaml.safe_load(text)
 
 
 def _extra_of(data: Any, name: str) -> dict[str, Any]:
