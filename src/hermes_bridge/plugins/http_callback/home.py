@@ -87,7 +87,7 @@ def read_config(home: Path) -> dict[str, Any]:
         return {}
     try:
         data = _parse_yaml(text)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # Which class it is depends on the library; what matters is that a person hears of it.
         raise SettingsError(f"{path} is not YAML: {str(error)[:200]}") from None
     found: dict[str, Any] = {}
