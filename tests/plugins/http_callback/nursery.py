@@ -60,7 +60,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     import aiohttp  # noqa: F401 - before the forks
 
-    transport._tls("")
+    transport.choose()
     for line in sys.stdin:
         kind, home, url, log = line.split()
         pid = os.fork()

@@ -17,11 +17,11 @@ from tests.plugins.http_callback.receiver import Receiver, Reply
 
 from hermes_bridge.plugins.http_callback.transport import (
     AiohttpTransport,
-    HttpxTransport,
     Limits,
     Post,
     Transport,
 )
+from hermes_bridge.plugins.http_callback.transport_httpx import HttpxTransport
 from hermes_bridge.plugins.http_callback.urlguard import Guard, read_url
 from hermes_bridge.plugins.http_callback.verdict import Answer, Failure
 

@@ -104,7 +104,8 @@ class Custody:
             NotFound: there is none.
         """
         found = self._all(
-            f"SELECT {COLUMNS}, content_type, body FROM deliveries"  # noqa: S608
+            f"SELECT {COLUMNS}, content_type, last_ms,"  # noqa: S608
+            " (SELECT body FROM bodies WHERE delivery=seq) AS body FROM deliveries"
             " WHERE id=? OR id LIKE ? ESCAPE '\\' ORDER BY id=? DESC LIMIT 2",
             (id, id.replace("\\", "").replace("%", "\\%").replace("_", "\\_") + "%", id),
         )
@@ -115,6 +116,9 @@ class Custody:
             "SELECT n, at, status, ms, reason, head FROM attempts WHERE delivery=? ORDER BY n",
             (row["seq"],),
         )
+        if row["state"] == "delivered" and row["attempts"] == 1:
+            only = {"n": 1, "at": row["finished"], "status": row["last_status"]}
+            row["attempts_made"] = [{**only, "ms": row["last_ms"], "reason": "", "head": ""}]
         return row
 
     def replay(self, id: str, now: int, *, new_id: str = "") -> str:
@@ -138,7 +142,8 @@ class Custody:
         """Send every chosen row again, in order; give how many."""
         where, values = chosen.where()
         seqs = self.outbox.db.execute(
-            f"SELECT seq FROM deliveries WHERE {where} AND body IS NOT NULL"  # noqa: S608
+            f"SELECT seq FROM deliveries WHERE {where}"  # noqa: S608
+            " AND EXISTS (SELECT 1 FROM bodies WHERE delivery=seq)"
             " AND state IN ('dead', 'rejected', 'parked', 'suppressed', 'delivered') ORDER BY seq",
             values,
         ).fetchall()
@@ -164,8 +169,8 @@ class Custody:
         seq = self.outbox._next_seq()
         body = _with_identity(row["body"], new_id, seq)
         self.outbox.db.execute(
-            "INSERT INTO deliveries(seq, id, kind, endpoint, url, lane, chat, content_type, body,"
-            " size, state, due, created, expires) VALUES (?,?,?,?,?,?,?,?,?,?,'waiting',?,?,?)",
+            "INSERT INTO deliveries(seq, id, kind, endpoint, url, lane, chat, content_type,"
+            " size, state, due, created, expires) VALUES (?,?,?,?,?,?,?,?,?,'waiting',?,?,?)",
             (
                 seq,
                 new_id,
@@ -175,13 +180,13 @@ class Custody:
                 row["lane"],
                 row["chat"],
                 row["content_type"],
-                body,
                 len(body),
                 now,
                 now,
                 now + row["expires"] - row["created"],
             ),
         )
+        self.outbox.db.execute("INSERT INTO bodies VALUES (?,?)", (seq, body))
         self.outbox.promote(row["lane"], now)
         return new_id
 
@@ -286,8 +291,8 @@ class Custody:
         """
         db = self.outbox.db
         db.execute(
-            "UPDATE deliveries SET body=NULL WHERE seq IN (SELECT seq FROM deliveries"
-            " WHERE state='delivered' AND finished<? AND body IS NOT NULL LIMIT ?)",
+            "DELETE FROM bodies WHERE delivery IN (SELECT seq FROM deliveries JOIN bodies"
+            " ON delivery=seq WHERE state='delivered' AND finished<? LIMIT ?)",
             (now - DAY_MS, batch),
         )
         gone = 0

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MOST_AT_ONCE = 64
+IDLE_S, MOST_COMMITS = 0.3, 4_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Desk:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._store: Store | None = None
+        self._commits = 0
         self._trouble = ""
         self.on_change: Callable[[list[Any]], None] | None = None
 
@@ -78,15 +80,23 @@ class Desk:
             thread.join(timeout)
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            self._do(batch)
+        while not self._closing or self._tasks:
+            if batch := self._next_batch():
+                self._do(batch)
+            if self._commits and (not batch or self._commits > MOST_COMMITS):
+                # Off the path of whoever waits: moving the log costs several disk syncs.
+                self._commits = 0
+                if self._store is not None:
+                    self._store.checkpoint()
         if self._store is not None:
             self._store.close()
 
     def _next_batch(self) -> list[_Task]:
         with self._ready:
             while not self._tasks and not self._closing:
-                self._ready.wait()
+                idle = not self._ready.wait(IDLE_S if self._commits else None)
+                if idle or self._commits > MOST_COMMITS:
+                    break
             return [self._tasks.popleft() for _ in range(min(MOST_AT_ONCE, len(self._tasks)))]
 
     def _do(self, batch: list[_Task]) -> None:
@@ -126,6 +136,7 @@ class Desk:
                     db.execute("ROLLBACK TO task")
                     answers.append((None, error))
                 db.execute("RELEASE task")
+        self._commits += 1
         return answers
 
     def _failed(self, batch: list[_Task], error: OutboxUnavailable) -> None:

@@ -65,6 +65,7 @@ class Job:
     attempt: int
     round: int
     created: int
+    lane: str
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ class Outbox:
         body = draft.make_body(seq)
         self.db.execute(
             "INSERT INTO deliveries(seq, id, kind, endpoint, url, lane, chat, origin, epoch,"
-            " content_type, body, size, state, due, created, expires, finished, reason)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            " content_type, size, state, due, created, expires, finished, reason)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 seq,
                 draft.id,
@@ -116,7 +117,6 @@ class Outbox:
                 draft.origin,
                 draft.epoch,
                 draft.content_type,
-                body,
                 len(body),
                 state,
                 now,
@@ -126,6 +126,7 @@ class Outbox:
                 reason,
             ),
         )
+        self.db.execute("INSERT INTO bodies VALUES (?,?)", (seq, body))
         if state == "waiting":
             self.promote(draft.lane, now)
         return Receipt(draft.id, seq, state, reason, draft.endpoint)
@@ -185,48 +186,55 @@ class Outbox:
                 "UPDATE deliveries SET state='sending', lease_owner=?, lease_until=?,"
                 " attempts=attempts+1, round=round+1 WHERE seq IN (SELECT seq FROM deliveries"
                 " WHERE endpoint=? AND state='pending' AND due<=? ORDER BY due, seq LIMIT ?)"
-                " RETURNING seq, id, kind, endpoint, url, content_type, body, attempts, round,"
-                " created, expires, lane",
+                " RETURNING seq, id, kind, endpoint, url, content_type,"
+                " (SELECT body FROM bodies WHERE delivery=deliveries.seq), attempts, round,"
+                " created, lane, expires",
                 (self.owner, now + lease_ms, endpoint, now, limit - len(found)),
             ).fetchall()
             if not rows:
                 break
-            for *fields, expires, lane in rows:
-                if expires <= now:
-                    self._end(fields[0], "dead", "too old: it waited longer than max_age", now)
-                    self.promote(lane, now)
-                else:
-                    found.append(Job(*fields))
+            for *fields, expires in rows:
+                job = Job(*fields)
+                if expires > now:
+                    found.append(job)
+                    continue
+                self._end(job.seq, "dead", "too old: it waited longer than max_age", now)
+                self.promote(job.lane, now)
         return sorted(found, key=lambda job: job.seq)
 
     def settle(self, result: Result, now: int) -> None:
         """Write an attempt's end. Of a lost lease only a 2xx still counts."""
-        job, verdict = result.job, result.verdict
-        if not self._note(result):
+        job, answer = result.job, result.answer
+        delivered = result.verdict.outcome is Outcome.DELIVERED
+        if delivered and job.attempt == 1:
+            done = self._delivered(job, answer, now)
+        elif not self._note(result):
             return
-        if verdict.outcome is Outcome.DELIVERED:
-            done = self.db.execute(
-                "UPDATE deliveries SET state='delivered', finished=?, reason='', lease_owner=NULL"
-                " WHERE seq=? AND state<>'delivered'",
-                (now, job.seq),
-            )
+        elif delivered:
+            done = self._delivered(job, answer, now)
         else:
             done = self._unless_delivered(result, now)
         if done.rowcount:
-            self._after(job, now)
+            self.promote(job.lane, now)
+
+    def _delivered(self, job: Job, answer: Answer, now: int) -> sqlite3.Cursor:
+        return self.db.execute(
+            "UPDATE deliveries SET state='delivered', finished=?, reason='', lease_owner=NULL,"
+            " last_status=?, last_ms=? WHERE seq=? AND state<>'delivered'",
+            (now, answer.status, answer.ms, job.seq),
+        )
 
     def _note(self, result: Result) -> bool:
-        job, answer = result.job, result.answer
-        reason = result.verdict.reason
-        if not self.db.execute("SELECT 1 FROM deliveries WHERE seq=?", (job.seq,)).fetchone():
+        job, answer, reason = result.job, result.answer, result.verdict.reason
+        known = self.db.execute(
+            "UPDATE deliveries SET last_status=?, last_ms=?, reason=? WHERE seq=?",
+            (answer.status, answer.ms, reason, job.seq),
+        )
+        if not known.rowcount:
             return False
         self.db.execute(
             "INSERT OR REPLACE INTO attempts VALUES (?,?,?,?,?,?,?)",
             (job.seq, job.attempt, result.at, answer.status, answer.ms, reason, answer.head),
-        )
-        self.db.execute(
-            "UPDATE deliveries SET last_status=?, reason=? WHERE seq=?",
-            (answer.status, reason, job.seq),
         )
         return True
 
@@ -247,10 +255,6 @@ class Outbox:
             " WHERE seq=? AND state='sending' AND lease_owner=? AND attempts=?",
             (state, due, finished, hold, job.seq, self.owner, job.attempt),
         )
-
-    def _after(self, job: Job, now: int) -> None:
-        lane = self.db.execute("SELECT lane FROM deliveries WHERE seq=?", (job.seq,)).fetchone()[0]
-        self.promote(lane, now)
 
     def _end(self, seq: int, state: str, reason: str, now: int) -> None:
         self.db.execute(

@@ -19,7 +19,6 @@ CREATE TABLE IF NOT EXISTS deliveries(
   origin TEXT,                      -- the same origin is stored once
   epoch TEXT NOT NULL DEFAULT '',   -- the process that stored it
   content_type TEXT NOT NULL,
-  body BLOB,                        -- dropped some time after delivery
   size INTEGER NOT NULL,
   state TEXT NOT NULL,
   attempts INTEGER NOT NULL DEFAULT 0,
@@ -32,17 +31,28 @@ CREATE TABLE IF NOT EXISTS deliveries(
   expires INTEGER NOT NULL,
   finished INTEGER,
   last_status INTEGER,
+  last_ms INTEGER,
   reason TEXT NOT NULL DEFAULT ''
 );
+
+-- Apart, so that the many small changes of a row do not write its body again. Dropped some time
+-- after delivery.
+CREATE TABLE IF NOT EXISTS bodies(
+  delivery INTEGER PRIMARY KEY REFERENCES deliveries(seq) ON DELETE CASCADE,
+  body BLOB NOT NULL
+);
+
 CREATE UNIQUE INDEX IF NOT EXISTS deliveries_origin
   ON deliveries(endpoint, origin) WHERE origin IS NOT NULL;
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries(endpoint, due, seq) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS deliveries_lane
   ON deliveries(lane, seq) WHERE state IN ('waiting', 'pending', 'sending');
 CREATE INDEX IF NOT EXISTS deliveries_leased ON deliveries(lease_until) WHERE state = 'sending';
-CREATE INDEX IF NOT EXISTS deliveries_state ON deliveries(state, finished);
+CREATE INDEX IF NOT EXISTS deliveries_finished
+  ON deliveries(finished) WHERE finished IS NOT NULL;
 CREATE INDEX IF NOT EXISTS deliveries_chat ON deliveries(chat, kind) WHERE chat <> '';
 
+-- Attempts that failed, and those after them. A first attempt that succeeds is in its row.
 CREATE TABLE IF NOT EXISTS attempts(
   delivery INTEGER NOT NULL REFERENCES deliveries(seq) ON DELETE CASCADE,
   n INTEGER NOT NULL,

@@ -6,6 +6,7 @@ Pure. Two maths: the original's HMAC over the raw body (hex, one signature), and
 
 import base64
 import binascii
+import functools
 import hashlib
 import hmac
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Secret:
         return len(self.key) < 16
 
 
+@functools.lru_cache(maxsize=64)
 def read_secret(text: str) -> Secret:
     """Give the secret written as `text`: `whsec_<base64>` is decoded, anything else is used raw.
 

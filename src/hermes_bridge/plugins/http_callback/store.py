@@ -71,7 +71,7 @@ class Store:
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
             db.execute("PRAGMA foreign_keys=ON")
-            db.execute(f"PRAGMA wal_autocheckpoint={2000 if self._checkpoints else 0}")
+            db.execute("PRAGMA wal_autocheckpoint=0")
             self._migrate(db)
         except BaseException:
             db.close()
@@ -93,6 +93,12 @@ class Store:
                 db.execute(statement)
             db.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(VERSION),))
             db.execute("COMMIT")
+
+    def checkpoint(self) -> None:
+        """Move the log into the file; for the one process that may, when it has nothing to do."""
+        if self._checkpoints:
+            with suppress(sqlite3.Error):
+                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
         """Close the connection."""
@@ -181,7 +187,8 @@ def _salvage(aside: Path, into: sqlite3.Connection) -> int:
         for seq in _seqs(old):
             try:
                 row = old.execute("SELECT * FROM deliveries WHERE seq=?", (seq,)).fetchone()
-                saved += _copy(dict(row), into) if row else 0
+                body = old.execute("SELECT body FROM bodies WHERE delivery=?", (seq,)).fetchone()
+                saved += _copy(dict(row), body[0] if body else None, into) if row else 0
             except (sqlite3.Error, UnicodeDecodeError):
                 continue
         with suppress(sqlite3.Error):
@@ -221,15 +228,17 @@ def _seqs(old: sqlite3.Connection) -> Iterator[int]:
     yield from range(1, last + 1 if last else MOST_GUESSED)
 
 
-def _copy(row: dict[str, Any], into: sqlite3.Connection) -> int:
+def _copy(row: dict[str, Any], body: object, into: sqlite3.Connection) -> int:
     columns = ", ".join(row)
     marks = ", ".join("?" * len(row))
-    if row["state"] in OPEN_STATES and not isinstance(row["body"], bytes):
+    if row["state"] in OPEN_STATES and not isinstance(body, bytes):
         return 0
     done = into.execute(
         f"INSERT OR IGNORE INTO deliveries({columns}) VALUES ({marks})",  # noqa: S608
         tuple(row.values()),
     )
+    if done.rowcount and isinstance(body, bytes):
+        into.execute("INSERT OR IGNORE INTO bodies VALUES (?,?)", (row["seq"], body))
     return done.rowcount
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Protocol
 
 from .urlguard import Guard, Place, as_ip, read_url
@@ -39,7 +38,7 @@ class Limits:
 
 
 @dataclass
-class _Dial:
+class Dial:
     """What the guard must know while one request is connecting, and what it said."""
 
     guard: Guard
@@ -47,10 +46,10 @@ class _Dial:
     refusal: str = ""
 
 
-_dial: ContextVar[_Dial | None] = ContextVar("http_callback_dial", default=None)
+present_dial: ContextVar[Dial | None] = ContextVar("http_callback_dial", default=None)
 
 
-def check_address(host: str, dial: _Dial) -> None:
+def check_address(host: str, dial: Dial) -> None:
     """Judge one resolved address.
 
     Raises:
@@ -94,6 +93,8 @@ def choose() -> Transport:
     try:
         return AiohttpTransport()
     except ImportError:
+        from .transport_httpx import HttpxTransport
+
         return HttpxTransport()
 
 
@@ -105,19 +106,22 @@ def available() -> bool:
 
 
 @functools.cache
-def _tls(ca_file: str) -> ssl.SSLContext:
+def tls_context(ca_file: str) -> ssl.SSLContext:
+    """Give the context that verifies receivers, with a CA of one's own or the system's."""
     return ssl.create_default_context(cafile=ca_file or None)
 
 
-def _proxy_dial(post: Post, guard: Guard) -> _Dial:
+def dial_of(post: Post, guard: Guard) -> Dial:
+    """Say whom a request connects to, and by which rules."""
     # Through a proxy the guard judges the proxy's address; the proxy judges the rest.
     place = read_url(post.limits.proxy) if post.limits.proxy else post.place
     if post.limits.proxy:
         guard = Guard.of([post.limits.proxy, place.host])
-    return _Dial(guard, place)
+    return Dial(guard, place)
 
 
-def _from_headers(status: int, headers: Any, head: str, started: float) -> Answer:
+def answer_of(status: int, headers: Any, head: str, started: float) -> Answer:
+    """Take from a response what a verdict needs."""
     location = headers.get("location", "")
     if location:
         try:
@@ -138,18 +142,20 @@ def _ms(started: float) -> int:
     return int((time.monotonic() - started) * 1000)
 
 
-def _printable(raw: bytes) -> str:
+def printable(raw: bytes) -> str:
+    """Keep what a receiver said short and harmless for a terminal."""
     text = raw[:MAX_HEAD].decode("utf-8", "replace")
     return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
 
 
-def _failure(error: BaseException, dial: _Dial, started: float, *, sent: bool) -> Answer:
+def failure_of(error: BaseException, dial: Dial, started: float, *, sent: bool) -> Answer:
+    """Say what an exception of a client library means."""
     return Answer(
         failure=_kind(error, dial, sent=sent), detail=_words(error, dial), ms=_ms(started)
     )
 
 
-def _kind(error: BaseException, dial: _Dial, *, sent: bool) -> Failure:
+def _kind(error: BaseException, dial: Dial, *, sent: bool) -> Failure:
     causes = list(_causes(error))
     if dial.refusal and not sent:
         return Failure.BLOCKED
@@ -173,7 +179,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = inner if isinstance(inner, OSError) else error.__cause__ or error.__context__
 
 
-def _words(error: BaseException, dial: _Dial) -> str:
+def _words(error: BaseException, dial: Dial) -> str:
     if dial.refusal:
         return dial.refusal
     cause = getattr(error, "os_error", None) or error.__cause__ or error
@@ -191,6 +197,7 @@ class AiohttpTransport:
 
         self._aiohttp: Any = aiohttp
         self._url: Any = yarl.URL
+        self._body: Any = _marking(aiohttp)
         self._sessions: dict[tuple[str, bool], Any] = {}
 
     def _session(self, limits: Limits) -> Any:
@@ -198,57 +205,59 @@ class AiohttpTransport:
         session = self._sessions.get(key)
         if session is None:
             aiohttp = self._aiohttp
-            trace = aiohttp.TraceConfig()
-            trace.on_request_headers_sent.append(_mark_sent)
             # Shorter than what servers allow: a call on a connection that the other side is
             # closing ends without a status, and nobody knows whether it arrived.
             keep = {"force_close": True} if limits.fresh else {"keepalive_timeout": 1.5}
             connector = aiohttp.TCPConnector(
-                socket_factory=_guarded_socket, limit=0, ssl=_tls(limits.ca_file), **keep
+                socket_factory=_guarded_socket,
+                limit=0,
+                ssl=tls_context(limits.ca_file) if limits.ca_file else True,
+                **keep,
             )
             session = self._sessions[key] = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
                 auto_decompress=False,
-                trace_configs=[trace],
             )
         return session
 
     async def post(self, post: Post, guard: Guard) -> Answer:
         """Send one request and say what came of it."""
         started = time.monotonic()
-        dial = _proxy_dial(post, guard)
-        marks = _Marks()
-        token = _dial.set(dial)
+        dial = dial_of(post, guard)
+        marks = Marks()
+        token = present_dial.set(dial)
         try:
             return await self._exchange(post, marks, started)
         except (self._aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            return _failure(error, dial, started, sent=marks.sent)
+            return failure_of(error, dial, started, sent=marks.sent)
         finally:
-            _dial.reset(token)
+            present_dial.reset(token)
 
-    async def _exchange(self, post: Post, marks: "_Marks", started: float) -> Answer:
+    async def _exchange(self, post: Post, marks: "Marks", started: float) -> Answer:
         limits = post.limits
         timeout = self._aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect)
         response = await self._session(limits).post(
             self._url(post.place.url, encoded=True),
-            data=post.body,
+            data=self._body(post.body, marks),
             headers=post.headers,
             allow_redirects=False,
             timeout=timeout,
             proxy=limits.proxy or None,
-            trace_request_ctx=marks,
         )
         head = b""
         try:
             # The verdict is in the status line already: a slow or broken body changes nothing.
-            async with asyncio.timeout(min(2.0, limits.total)):
-                head = await _read_some(response.content)
+            if response.content.is_eof():
+                head = response.content.read_nowait()
+            else:
+                async with asyncio.timeout(min(2.0, limits.total)):
+                    head = await _read_some(response.content)
         except Exception:  # noqa: BLE001 - whatever is wrong with a body, the status stands
             response.close()
         response.release()
-        return _from_headers(response.status, response.headers, _printable(head), started)
+        return answer_of(response.status, response.headers, printable(head), started)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -268,133 +277,35 @@ async def _read_some(stream: Any) -> bytes:
 
 
 @dataclass
-class _Marks:
+class Marks:
+    """Whether the request began to go out: from then on, an end without a status is ambiguous."""
+
     sent: bool = False
 
 
-async def _mark_sent(_session: Any, context: Any, _params: Any) -> None:
-    if context.trace_request_ctx is not None:
-        context.trace_request_ctx.sent = True
+def _marking(aiohttp: Any) -> Any:
+    """Build the body that notes when it begins to go out: from then on an end is ambiguous."""
+
+    class Body(aiohttp.payload.BytesPayload):  # type: ignore[misc]
+        def __init__(self, body: bytes, marks: Marks) -> None:
+            super().__init__(body)
+            self._marks = marks
+
+        async def write(self, writer: Any) -> None:
+            self._marks.sent = True
+            await super().write(writer)
+
+        async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+            self._marks.sent = True
+            await super().write_with_length(writer, content_length)
+
+    return Body
 
 
 def _guarded_socket(addr_info: tuple[Any, ...]) -> socket.socket:
     family, kind, proto, _, address = addr_info
-    dial = _dial.get()
+    dial = present_dial.get()
     if dial is None:
         raise Blocked("a connection was asked for outside a callback")
     check_address(str(address[0]), dial)
     return socket.socket(family=family, type=kind, proto=proto)
-
-
-class HttpxTransport:
-    """The transport on httpx, with its own dialer: names are resolved here, then judged."""
-
-    def __init__(self) -> None:
-        """Import httpx; clients open on first use."""
-        try:
-            import httpcore
-            import httpx
-        except ImportError:
-            raise RuntimeError("http_callback needs aiohttp or httpx; Hermes ships both") from None
-        self._httpx: Any = httpx
-        self._httpcore: Any = httpcore
-        self._clients: dict[tuple[str, str], Any] = {}
-
-    def _client(self, limits: Limits) -> Any:
-        key = (limits.ca_file, limits.proxy)
-        client = self._clients.get(key)
-        if client is None:
-            httpx, core = self._httpx, self._httpcore
-            context = _tls(limits.ca_file)
-            wires = httpx.AsyncHTTPTransport(verify=context, proxy=limits.proxy or None)
-            # httpx has no public place for a dialer; its pool has one.
-            wires._pool._network_backend = _dialer(core)
-            # A jar that takes nothing: no receiver learns what another one set.
-            jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-            client = self._clients[key] = httpx.AsyncClient(
-                transport=wires, trust_env=False, follow_redirects=False, cookies=jar
-            )
-        return client
-
-    async def post(self, post: Post, guard: Guard) -> Answer:
-        """Send one request and say what came of it."""
-        started = time.monotonic()
-        dial = _proxy_dial(post, guard)
-        marks = _Marks()
-        token = _dial.set(dial)
-        try:
-            async with asyncio.timeout(post.limits.total):
-                return await self._exchange(post, marks, started)
-        except (self._httpx.HTTPError, OSError, TimeoutError, ValueError) as error:
-            return _failure(error, dial, started, sent=marks.sent)
-        finally:
-            _dial.reset(token)
-
-    async def _exchange(self, post: Post, marks: _Marks, started: float) -> Answer:
-        httpx, limits = self._httpx, post.limits
-        client = self._client(limits)
-
-        async def trace(event: str, _info: Any) -> None:
-            if event.endswith("send_request_body.complete"):
-                marks.sent = True
-
-        request = client.build_request(
-            "POST",
-            httpx.URL(post.place.url),
-            content=post.body,
-            headers=post.headers,
-            timeout=httpx.Timeout(limits.total, connect=limits.connect),
-            extensions={"trace": trace},
-        )
-        # httpx would encode the path again; the URL must stay byte for byte.
-        target = post.place.url.split("://", 1)[1]
-        slash = min((at for at in map(target.find, "/?") if at >= 0), default=-1)
-        raw = target[slash:] if slash >= 0 else "/"
-        request.extensions["target"] = (raw if raw.startswith("/") else "/" + raw).encode()
-        response = await client.send(request, stream=True)
-        head = b""
-        try:
-            async with asyncio.timeout(min(2.0, limits.total)):
-                async for chunk in response.aiter_raw():
-                    head += chunk
-                    if len(head) >= MAX_READ:
-                        break
-        except Exception:  # noqa: BLE001 - whatever is wrong with a body, the status stands
-            head = head[:MAX_HEAD]
-        await response.aclose()
-        return _from_headers(response.status_code, response.headers, _printable(head), started)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        for client in self._clients.values():
-            await client.aclose()
-        self._clients.clear()
-
-
-def _dialer(core: Any) -> Any:
-    """Build the network backend that resolves a name, judges each address, and dials one."""
-    inner = core.AnyIOBackend()
-
-    class Dialer(core.AsyncNetworkBackend):  # type: ignore[misc]
-        async def connect_tcp(self, host: str, port: int, **options: Any) -> Any:
-            dial = _dial.get()
-            if dial is None:
-                raise Blocked("a connection was asked for outside a callback")
-            loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            error: Exception = Blocked("no address")
-            for address in dict.fromkeys(str(info[4][0]) for info in found):
-                try:
-                    check_address(address, dial)
-                    return await inner.connect_tcp(address, port, **options)
-                except (OSError, core.NetworkError, core.TimeoutException) as failed:
-                    error = failed
-            raise error
-
-        async def connect_unix_socket(self, path: str, **options: Any) -> Any:
-            raise Blocked("callbacks do not go to unix sockets")
-
-        async def sleep(self, seconds: float) -> None:
-            await inner.sleep(seconds)
-
-    return Dialer()

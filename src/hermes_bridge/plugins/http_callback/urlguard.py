@@ -6,6 +6,7 @@ as itself. The standard library's `is_private`/`is_global` are not used: what th
 between patch releases of Python, and they miss metadata addresses in public space.
 """
 
+import functools
 import ipaddress
 import re
 from collections.abc import Iterable
@@ -105,6 +106,7 @@ class Place:
         return as_ip(self.host)
 
 
+@functools.lru_cache(maxsize=4096)
 def as_ip(text: str) -> Ip | None:
     """Read a literal address; None for a name."""
     try:
@@ -113,6 +115,7 @@ def as_ip(text: str) -> Ip | None:
         return None
 
 
+@functools.lru_cache(maxsize=2048)
 def read_url(text: str) -> Place:
     """Take a callback URL apart, strictly: what two parsers could read in two ways is refused.
 
@@ -199,6 +202,7 @@ class Refusal:
         )
 
 
+@functools.lru_cache(maxsize=4096)
 def classify(ip: Ip) -> Refusal | None:
     """Find the rule that refuses an address; None when it is an ordinary public one."""
     ip = inner_address(ip)

@@ -1,0 +1,247 @@
+"""The callback plugin beside a bare POST, in one run: latency, throughput, fairness, start.
+
+    python benches/callback.py [latency] [throughput] [fairness] [start]
+
+Figures are printed as a table; benches/README.md keeps them with date and machine.
+"""
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from hermes_bridge.plugins.http_callback.intake import Call
+from hermes_bridge.plugins.http_callback.outbox import Draft
+from hermes_bridge.plugins.http_callback.service import Service
+
+HERE = Path(__file__).parent
+TEXT = "x" * 2000
+
+
+@contextlib.contextmanager
+def receiver(delay_ms: float = 0) -> Iterator[str]:
+    command = [sys.executable, str(HERE / "callback_receiver.py"), str(delay_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def stats(base: str) -> dict[str, Any]:
+    with urllib.request.urlopen(base + "/stats", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@contextlib.contextmanager
+def service(**extra: Any) -> Iterator[Service]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        settings = {"allow": ["127.0.0.1"], "signing_secret": "s3cret", **extra}
+        config = {"platforms": {"http_callback": {"extra": settings}}}
+        (home / "config.yaml").write_text(json.dumps(config), "utf-8")
+        made = Service(home)
+        try:
+            yield made
+        finally:
+            made.stop()
+            made.desk.close()
+
+
+def spread(values: list[float]) -> str:
+    cuts = statistics.quantiles(values, n=100)
+    return f"p50 {cuts[49]:7.2f}  p95 {cuts[94]:7.2f}  p99 {cuts[98]:7.2f} ms"
+
+
+async def latency(count: int = 1000) -> None:
+    """One answer at a time, 2 KB: `send()`, and from its call to the receiver."""
+    with receiver() as base:
+        bare: list[float] = []
+        async with aiohttp.ClientSession() as session:
+            for _ in range(count):
+                began = time.monotonic()
+                body = json.dumps({"content": f"{began} {TEXT}"}).encode()
+                async with session.post(base + "/bare", data=body) as answer:
+                    await answer.read()
+                bare.append((time.monotonic() - began) * 1000)
+        arrival = stats(base)["ages"]
+        with service() as running:
+            running.start()
+            sends: list[float] = []
+            for n in range(count):
+                began = time.monotonic()
+                await running.accept(Call(f"{base}/cb?c={n % 100}", f"{began} {TEXT}"))
+                sends.append((time.monotonic() - began) * 1000)
+                await asyncio.sleep(0.004)
+            await until_idle(running)
+            ages = stats(base)["ages"]
+    print(f"bare SQLite insert, full sync    {spread(bare_inserts(count))}")
+    print(f"bare POST, call to answer        {spread(bare)}")
+    print(f"bare POST, call to arrival       {spread(arrival)}")
+    print(f"send(), full sync                {spread(sends)}")
+    print(f"send() call to arrival           {spread(ages)}")
+    added = statistics.median(ages) - statistics.median(arrival)
+    print(f"added to arrival at the median   {added:11.2f} ms")
+
+
+def bare_inserts(count: int) -> list[float]:
+    """Give the price of the promise itself: one row of 2 KB, synced to the disk."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        db = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("CREATE TABLE t(n INTEGER PRIMARY KEY, body BLOB)")
+        for n in range(count):
+            began = time.monotonic()
+            db.execute("INSERT INTO t VALUES (?, ?)", (n, TEXT))
+            found.append((time.monotonic() - began) * 1000)
+            time.sleep(0.004)
+        db.close()
+    return found
+
+
+async def until_idle(running: Service) -> None:
+    def owed(outbox: Any, custody: Any) -> int:
+        states = custody.status(0)["states"]
+        return int(states["pending"] + states["waiting"] + states["sending"])
+
+    while await asyncio.wrap_future(running.desk.submit(owed)):
+        await asyncio.sleep(0.05)
+
+
+def fill(running: Service, url: str, rows: int, lanes: int, endpoint: str = "") -> None:
+    """Put rows into the outbox in bulk, as if they had been stored before the worker started."""
+    key = endpoint or url.partition("?")[0].replace("http://", "http://")
+    body = json.dumps({"content": f"0 {TEXT}"}).encode()
+
+    def work(start: int) -> Any:
+        def put(outbox: Any, custody: Any) -> None:
+            for n in range(start, min(start + 5000, rows)):
+                lane = f"{key} {n % lanes}"
+                draft = Draft(
+                    f"msg_{key}{n}", "final", key, url, lane, lambda seq: body, 86_400_000
+                )
+                outbox.enqueue(draft, int(time.time() * 1000))
+
+        return put
+
+    for start in range(0, rows, 5000):
+        running.desk.submit(work(start)).result(120)
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def throughput() -> None:
+    """10,000 rows in 100 conversations, drained by 1, 8 and 32 (and 64) workers."""
+    for delay, counts in ((0, (1, 8, 32)), (50, (8, 32, 64))):
+        for workers in counts:
+            rows = 10_000 if delay == 0 else 40 * workers
+            with (
+                receiver(delay) as base,
+                service(concurrency=workers, concurrency_total=workers) as running,
+            ):
+                fill(running, base + "/cb", rows, 100)
+                began, used = time.monotonic(), cpu()
+                running.start()
+                await until_idle(running)
+                times = stats(base)["paths"]["/cb"]
+                spent = max(times) - began
+                each = (cpu() - used) / rows * 1e6
+                print(
+                    f"receiver {delay:2d} ms, {workers:2d} workers: {rows / spent:7.0f}/s"
+                    f"   {each:5.0f} us CPU a delivery"
+                )
+
+
+async def bare_throughput(count: int = 5000, workers: int = 8) -> None:
+    with receiver() as base:
+        body = json.dumps({"content": f"0 {TEXT}"}).encode()
+        async with aiohttp.ClientSession() as session:
+
+            async def run(share: int) -> None:
+                for _ in range(share):
+                    async with session.post(base + "/cb", data=body) as answer:
+                        await answer.read()
+
+            began, used = time.monotonic(), cpu()
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(run(count // workers))
+            spent = time.monotonic() - began
+            each = (cpu() - used) / count * 1e6
+    print(
+        f"bare POST,       {workers:2d} at a time: {count / spent:7.0f}/s   {each:5.0f} us CPU each"
+    )
+
+
+async def fairness(seconds: float = 6.0) -> None:
+    """Nine healthy endpoints alone, then beside a dead one (connections are refused)."""
+    medians = []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{probe.getsockname()[1]}/cb"
+    for with_dead in (False, True):
+        with receiver(5) as base, service() as running:
+            running.start()
+            end, n = time.monotonic() + seconds, 0
+            while time.monotonic() < end:
+                url = f"{base}/cb{n % 9}?c={n % 90}"
+                await running.accept(Call(url, f"{time.monotonic()} {TEXT}"))
+                if with_dead and n % 9 == 0:
+                    await running.accept(Call(f"{dead}?c={n}", f"{time.monotonic()} {TEXT}"))
+                n += 1
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.5)
+            ages = stats(base)["ages"]
+            medians.append((statistics.median(ages), statistics.quantiles(ages, n=20)[18]))
+            name = "beside a dead one" if with_dead else "alone            "
+            print(f"nine healthy endpoints {name}  {spread(ages)}  ({len(ages)} delivered)")
+    change = [after / before for before, after in zip(*medians, strict=True)]
+    print(f"ratio beside/alone: median {change[0]:.2f}, p95 {change[1]:.2f}")
+
+
+async def start(rows: int = 100_000) -> None:
+    """100,000 rows wait in 1,000 conversations: from start() to the first delivery."""
+    with receiver() as base, service() as running:
+        fill(running, base + "/cb", rows, 1000)
+        began = time.monotonic()
+        running.start()
+        while not (paths := stats(base)["paths"]):
+            await asyncio.sleep(0.01)
+        print(f"{rows} rows waiting: first delivery after {min(paths['/cb']) - began:.3f} s")
+
+
+ALL = {"latency": latency, "throughput": throughput, "fairness": fairness, "start": start}
+
+
+async def main(chosen: list[str]) -> None:
+    for name in chosen or ALL:
+        print(f"\n== {name}")
+        if name == "throughput":
+            await bare_throughput()
+        await ALL[name]()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
