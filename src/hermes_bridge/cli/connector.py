@@ -44,9 +44,9 @@ def connector(ctx: click.Context, log_level: str, log_format: str) -> None:
     What it needs: an identity file (mode 0600), one object a bot:
       [{"botId": "agent-a", "token": "ac_...", "gatewayId": "gw-a", "secret": "..."}]
     \b
-    The smallest run:
-      RELAY_IDENTITIES_FILE=/private/identities.json hermes-bridge connector
-    Then `hermes-bridge connector check` prints what each Hermes has to set.
+    Example:  hermes-bridge connector check
+    The smallest run: RELAY_IDENTITIES_FILE=/private/identities.json hermes-bridge connector
+    `check` prints what each Hermes has to set.
     """
     ctx.obj = {"level": log_level, "form": log_format}
     if ctx.invoked_subcommand is None:

@@ -42,7 +42,7 @@ class Journal:
         bound_bytes: int = 268_435_456,
     ) -> None:
         """`bound` exchanges of `bound_bytes` together may wait; of a larger number some are lost."""
-        self._ledger, self._clock = ledger, clock
+        self.ledger, self._clock = ledger, clock
         self._bound, self._bound_bytes = bound, bound_bytes
         self._look_at = min(_LOOK_FIRST, bound)
         self._batch = _BATCH
@@ -131,7 +131,7 @@ class Journal:
             self._something.clear()
         rows = [exchange_row(exchange) for exchange in self._writing.values()]
         try:
-            await self._ledger.write(rows, list(agents.values()))
+            await self.ledger.write(rows, list(agents.values()))
         except BaseException:
             self._dirty = {**self._writing, **self._dirty}
             self._agents = {**agents, **self._agents}
@@ -167,7 +167,7 @@ class Journal:
         self._agents = {}
         for rid, exchange in batch.items():
             try:
-                await self._ledger.write([exchange_row(exchange)], [])
+                await self.ledger.write([exchange_row(exchange)], [])
                 self.written += 1
             except DatabaseDown:
                 self._dirty.setdefault(rid, exchange)
@@ -175,7 +175,7 @@ class Journal:
                 self._lose_row(rid, error)
         for name, row in agents.items():
             try:
-                await self._ledger.write([], [row])
+                await self.ledger.write([], [row])
             except DatabaseDown:
                 self._agents.setdefault(name, row)
             except Exception as error:  # noqa: BLE001 - see above

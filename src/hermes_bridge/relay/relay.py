@@ -6,12 +6,11 @@ guards them. The doors call it through `verbs.py`; links are `LinkPort`s that it
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from hermes_bridge import ids
 from hermes_bridge.clock import Clock
-from hermes_bridge.errors import DatabaseDown
 from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.core import frames
 from hermes_bridge.relay.core.admission import Admission, Ask, Refusal
@@ -28,20 +27,18 @@ from hermes_bridge.relay.core.effects import (
     Wake,
 )
 from hermes_bridge.relay.core.exchange import Exchange, Outcome, Status
-from hermes_bridge.relay.core.policy import KEY_LIFE, Limits, Rates
+from hermes_bridge.relay.core.policy import Limits, Rates
 from hermes_bridge.relay.core.roster import Agent, Link, Roster
 from hermes_bridge.relay.core.tally import Tally
 from hermes_bridge.relay.core.waits import WaitGraph
 from hermes_bridge.relay.held import Held, Poke, Slices
 from hermes_bridge.relay.journal import Journal
 from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.recall import Recall
 
 _log = logging.getLogger("hermes_bridge.relay")
-_T = TypeVar("_T")
 _HERE = "here"
 """The origin of every call that this process holds."""
-_READ_S = 1.0
-"""How long a call may wait for the store to say what memory does not hold."""
 _KEPT_REFUSED = 1_000
 """How much of a refused message is stored."""
 
@@ -74,6 +71,8 @@ class Relay:
         self.waits = WaitGraph()
         self.book = ExchangeBook(self.roster, limits, epoch=clock.now())
         self._admission = Admission(self.roster, self.book, self.conversations, self.waits, Rates())
+        self.quiet = Quiet(_log, clock.now)
+        self.recall = Recall(self.book, self.conversations, self.journal, clock, self.quiet)
         self._ports: dict[str, tuple[int, LinkPort]] = {}
         self._held: dict[str, list[Held]] = {}
         self.slices = Slices(clock)
@@ -83,7 +82,6 @@ class Relay:
         self.loaded = False
         self.tally = Tally()
         self.watchers: list[Watcher] = []
-        self.quiet = Quiet(_log, clock.now)
         self._perform_one: dict[type, Callable[..., Sequence[Effect]]] = {
             Record: self._record,
             Wake: self._wake,
@@ -98,14 +96,10 @@ class Relay:
 
     async def start(self) -> None:
         """Read what an earlier process left open. A dead store is no reason not to start."""
-        try:
-            await self.ledger.open()
-            remembered = await self.ledger.agents()
-            left_open = await self.ledger.open_exchanges()
-        except DatabaseDown as error:
-            self.journal.went_down(error)
+        found = await self.recall.everything()
+        if found is None:
             return
-        self.journal.came_back()
+        remembered, left_open = found
         now = self.clock.now()
         for row in remembered:
             if row.name in self.roster:
@@ -213,58 +207,6 @@ class Relay:
         if self.watchers:
             self._watch("refused", record)
         return record
-
-    async def find(self, rid: str) -> Exchange | None:
-        """Give an exchange, however old. Raises `DatabaseDown` if only the store could tell."""
-        found = self.book.get(rid) or self.journal.find(rid)
-        if found is None:
-            found = await self._soon(self.ledger.find(rid))
-            again = self.book.get(rid)
-            if again is not None:
-                return again
-            if found is not None:
-                self.book.remember(found)
-        return found
-
-    async def find_keyed(self, asker: str, key: str) -> tuple[Exchange | None, int]:
-        """Give the exchange an idempotency key leads to, and the generation for a new one.
-
-        With a dead store only what memory holds is known: an ask is never failed for it.
-        """
-        generation = 0
-        while True:
-            try:
-                found = await self.find(ids.keyed_id(asker, key, generation))
-            except DatabaseDown:
-                return None, generation
-            if found is None or self.clock.now() - found.at < KEY_LIFE:
-                return found, generation
-            generation += 1
-
-    async def know(self, conversation: str, asker: str, target: str) -> None:
-        """Have a conversation's participants at hand before an ask in it is checked.
-
-        With a dead store one that is not in memory is taken on trust: its id is known to its two
-        participants only, and an ask is never failed for the store.
-        """
-        if self.conversations.get(conversation) is not None:
-            return
-        found: tuple[str, str, tuple[int, ...]] | None
-        try:
-            found = await self._soon(self.ledger.participants(conversation, self.clock.now()))
-        except DatabaseDown:
-            self.quiet.event("conversation.on_trust", "the store does not answer", asker=asker)
-            found = (asker, target, ())
-        if found is not None:
-            self.conversations.load(conversation, *found)
-
-    async def _soon(self, reading: Awaitable[_T]) -> _T:
-        """Read from the store, but do not keep a caller waiting for one that hangs."""
-        try:
-            async with asyncio.timeout(_READ_S):
-                return await reading
-        except TimeoutError:
-            raise DatabaseDown("the store does not answer in time") from None
 
     def reply(self, rid: str, who: str, outcome: Outcome) -> Answer:
         """Take an answer, wherever it came in."""

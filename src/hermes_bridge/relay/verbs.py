@@ -147,9 +147,9 @@ class Verbs:
         """Ask after the ledger was asked: is the key known, who takes part in the conversation."""
         key, generation = args.idempotency_key or None, 0
         if args.conversation_id:
-            await self.relay.know(args.conversation_id, caller.agent, args.to)
+            await self.relay.recall.know(args.conversation_id, caller.agent, args.to)
         if key is not None:
-            known, generation = await self.relay.find_keyed(caller.agent, key)
+            known, generation = await self.relay.recall.find_keyed(caller.agent, key)
             if known is not None:
                 return self._follow(known, self._wait(caller.agent, args.wait_ms))
         return self._ask(caller, args, key, generation)
@@ -195,7 +195,7 @@ class Verbs:
     async def _asked_by(self, caller: Caller, rid: str) -> Exchange | Result:
         """Give the caller's own exchange, or why not."""
         try:
-            exchange = await self.relay.find(rid)
+            exchange = await self.relay.recall.find(rid)
         except DatabaseDown:
             return results.failure("store_unavailable", rid)
         if exchange is None:
@@ -226,7 +226,7 @@ class Verbs:
     async def _reply_informed(self, caller: Caller, rid: str, outcome: Outcome) -> Now:
         """Reply to an exchange that only the ledger may know."""
         try:
-            await self.relay.find(rid)
+            await self.relay.recall.find(rid)
         except DatabaseDown:
             return results.failure("store_unavailable", rid)
         return self._reply(caller, rid, outcome)

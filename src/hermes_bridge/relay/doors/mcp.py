@@ -24,8 +24,18 @@ from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.core import policy
 from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.doors import mcp_wire as wire
+from hermes_bridge.relay.doors.mcp_calls import (
+    JSON,
+    Answer,
+    Client,
+    Headers,
+    Many,
+    McpCall,
+    One,
+    ToolRequest,
+)
 from hermes_bridge.relay.doors.mcp_wire import Fault, Id
-from hermes_bridge.relay.held import Held, Poke
+from hermes_bridge.relay.held import Poke
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.traces import ToolCall, Tracer
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
@@ -37,19 +47,13 @@ KEEPALIVE_MS = 4_000
 """Between two signs of life on a stream: below the 5 s that common clients wait for a byte."""
 _SWEEP_S = 0.25
 _MOST_IN_BATCH = 64
-_Headers = dict[bytes, bytes]
 
-_JSON = b"content-type: application/json\r\n"
-_STREAM = (
-    b"content-type: text/event-stream\r\n"
-    b"cache-control: no-cache, no-transform\r\n"
-    b"x-accel-buffering: no\r\n"
-)
 _CHALLENGE = b'www-authenticate: Bearer realm="hermes-bridge", error="invalid_token"\r\n'
 _UNAUTHORIZED = (
     b'{"error":"unauthorized","hint":"Send Authorization: Bearer <the token of this agent>."}'
 )
 _log = logging.getLogger("hermes_bridge.mcp")
+_TOOLS = frozenset(tool["name"] for tool in wire.TOOLS)
 
 
 class McpDoor:
@@ -61,14 +65,14 @@ class McpDoor:
         self.relay, self.verbs, self.tokens = relay, verbs, tokens
         self.origins = origins
         self._quiet = Quiet(_log, relay.clock.now)
-        self._fresh: deque[_McpCall] = deque()
-        self._streams: deque[tuple[int, _McpCall]] = deque()
+        self._fresh: deque[McpCall] = deque()
+        self._streams: deque[tuple[int, McpCall]] = deque()
         self._sweeping = False
-        self._legacy: dict[tuple[str, Id], list[_McpCall]] = {}
+        self._legacy: dict[tuple[str, Id], list[McpCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.tracer: Tracer | None = None
 
-    def __call__(self, method: str, headers: _Headers, body: bytes, peer: str, out: Out) -> None:
+    def __call__(self, method: str, headers: Headers, body: bytes, peer: str, out: Out) -> None:
         """Serve one HTTP request."""
         odd = method != "POST" or b"origin" in headers
         odd = odd or headers.get(b"content-type") != b"application/json"
@@ -77,44 +81,44 @@ class McpDoor:
         agent = self.tokens.agent(headers.get(b"authorization"))
         if agent is None:
             self._quiet.event("mcp.refused", "bad token", peer=peer)
-            out.respond(401, _JSON + _CHALLENGE, _UNAUTHORIZED)
+            out.respond(401, JSON + _CHALLENGE, _UNAUTHORIZED)
             return
         accept = headers.get(b"accept")
         takes_json = accept is None or _takes_json(accept)
-        client = _Client(agent, headers, takes_json, _takes_sse(accept), peer)
+        client = Client(agent, headers, takes_json, _takes_sse(accept), peer)
         if not client.json and not client.sse:
             what = b'{"error":"accept application/json and text/event-stream"}'
-            out.respond(406, _JSON, what)
+            out.respond(406, JSON, what)
             return
         if not _is_utf8(body):
             fault = Fault(400, wire.PARSE_ERROR, "The body is not UTF-8")
-            out.respond(400, _JSON, wire.error(None, fault))
+            out.respond(400, JSON, wire.error(None, fault))
             return
         if body[:1] != b"{" and body.lstrip()[:1] == b"[":
             self._batch(body, client, out)
             return
-        self._message(body, client, _One(self, client, out))
+        self._message(body, client, One(self, client, out))
 
-    def _outside(self, method: str, headers: _Headers, out: Out, peer: str) -> bool:
+    def _outside(self, method: str, headers: Headers, out: Out, peer: str) -> bool:
         """Refuse what is not a JSON POST of a permitted origin; true if it was refused."""
         if method != "POST":
             out.respond(
                 405,
-                _JSON + b"allow: POST\r\n",
+                JSON + b"allow: POST\r\n",
                 b'{"error":"use POST"}' if method != "HEAD" else b"",
             )
             return True
         if b"origin" in headers and not self._origin_ok(headers):
             self._quiet.event("mcp.refused", "origin", peer=peer)
             what = b'{"error":"this origin may not use the relay","hint":"See allowed_origins."}'
-            out.respond(403, _JSON, what)
+            out.respond(403, JSON, what)
             return True
         if b"json" not in headers.get(b"content-type", b"").lower():
-            out.respond(415, _JSON, b'{"error":"the body must be application/json"}')
+            out.respond(415, JSON, b'{"error":"the body must be application/json"}')
             return True
         return False
 
-    def _origin_ok(self, headers: _Headers) -> bool:
+    def _origin_ok(self, headers: Headers) -> bool:
         """A browser's page may call only from a loopback relay's own address or a listed origin."""
         origin = headers[b"origin"].decode("latin-1").lower()
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -128,7 +132,7 @@ class McpDoor:
 
     # One message
 
-    def _message(self, content: bytes | msgspec.Raw, client: "_Client", answer: "_Answer") -> None:
+    def _message(self, content: bytes | msgspec.Raw, client: Client, answer: Answer) -> None:
         """Read and do one JSON-RPC message; `answer` is told what came of it, now or later."""
         try:
             message = wire.request(content)
@@ -152,9 +156,7 @@ class McpDoor:
         else:
             self._request(message, rid, client, answer)
 
-    def _request(
-        self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer"
-    ) -> None:
+    def _request(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> None:
         try:
             if message.method == "tools/call":
                 self._tool(message, rid, client, answer)
@@ -169,7 +171,7 @@ class McpDoor:
             self.relay.tally.called(method, "", str(wire.INVALID_PARAMS), 0.0)
             answer.fault(rid, Fault(status, wire.INVALID_PARAMS, text))
 
-    def _tool(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
+    def _tool(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> None:
         call = wire.call(message.params)
         meta = call.meta
         modern = client.version == wire.MODERN
@@ -183,7 +185,7 @@ class McpDoor:
         caller = Caller(client.agent, trace=_trace(meta, client.headers))
         given = self.verbs.call(call.name, caller, call.arguments)
         progress = meta.progress if meta is not None else None
-        request = _ToolRequest(
+        request = ToolRequest(
             rid,
             modern,
             call.name == "ask_agent",
@@ -195,9 +197,9 @@ class McpDoor:
         )
         self._given(request, given, answer)
 
-    def _given(self, request: "_ToolRequest", given: Given, answer: "_Answer") -> None:
+    def _given(self, request: ToolRequest, given: Given, answer: Answer) -> None:
         if isinstance(given, Waits):
-            answer.held(_McpCall(self, request, given, answer))
+            answer.held(McpCall(self, request, given, answer))
         elif isinstance(given, Awaitable):
             task = asyncio.get_running_loop().create_task(self._given_later(request, given, answer))
             self._tasks.add(task)
@@ -214,7 +216,7 @@ class McpDoor:
 
     def over(
         self,
-        request: "_ToolRequest",
+        request: ToolRequest,
         error: str,
         given: Done | None,
         exchange: Exchange | None,
@@ -248,7 +250,7 @@ class McpDoor:
         self.relay.tally.called(name, "", "", (self.relay.clock.now() - began) / 1000)
 
     async def _given_later(
-        self, request: "_ToolRequest", given: Awaitable[Any], answer: "_Answer"
+        self, request: ToolRequest, given: Awaitable[Any], answer: Answer
     ) -> None:
         try:
             self._given(request, await given, answer)
@@ -257,7 +259,7 @@ class McpDoor:
             self.over(request, str(wire.INTERNAL_ERROR), None, None)
             answer.fault(request.rid, Fault(500, wire.INTERNAL_ERROR, "Internal error"))
 
-    def _other(self, message: wire.Request, rid: Id, client: "_Client", answer: "_Answer") -> None:
+    def _other(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> None:
         method = message.method
         meta = wire.params(message.params).meta
         if client.version == wire.MODERN or (meta is not None and meta.version == wire.MODERN):
@@ -293,27 +295,27 @@ class McpDoor:
         else:
             calls[0].poke(Poke.SLICE)
 
-    def _batch(self, content: bytes, client: "_Client", out: Out) -> None:
+    def _batch(self, content: bytes, client: Client, out: Out) -> None:
         """Serve a batch (2025-03-26): all its answers together, when the last is there."""
         try:
             items = wire.batch(content)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             fault = Fault(400, wire.PARSE_ERROR, "The body is not valid JSON")
-            out.respond(400, _JSON, wire.error(None, fault))
+            out.respond(400, JSON, wire.error(None, fault))
             return
         if not items or len(items) > _MOST_IN_BATCH or client.version == wire.MODERN:
             fault = Fault(
                 400, wire.INVALID_REQUEST, f"A batch holds 1 to {_MOST_IN_BATCH} requests"
             )
-            out.respond(400, _JSON, wire.error(None, fault))
+            out.respond(400, JSON, wire.error(None, fault))
             return
-        whole = _Many(self, client, out, len(items))
+        whole = Many(self, client, out, len(items))
         for item in items:
             self._message(item, client, whole)
 
     # Held calls
 
-    def enter(self, call: "_McpCall") -> None:
+    def enter(self, call: McpCall) -> None:
         """Begin to hold a call."""
         if not call.request.modern:
             key = (call.request.client.agent, call.request.rid)
@@ -325,7 +327,7 @@ class McpDoor:
             self._arm()
         self.relay.hold(call)
 
-    def leave(self, call: "_McpCall") -> None:
+    def leave(self, call: McpCall) -> None:
         """The call is over."""
         self.relay.let_go(call)
         if not call.request.modern:
@@ -361,7 +363,7 @@ class McpDoor:
         if fresh or streams:
             self._arm()
 
-    def gone(self, call: "_McpCall") -> None:
+    def gone(self, call: McpCall) -> None:
         """The client hung up. For a modern client that is a cancel, unless it can come back with a key."""
         exchange, request = call.exchange, call.request
         self.leave(call)
@@ -371,176 +373,6 @@ class McpDoor:
             self.relay.cancel(exchange.rid, f"{request.client.agent} hung up")
 
 
-class _Client(msgspec.Struct, frozen=True, gc=False):
-    """What the headers say of a client."""
-
-    agent: str
-    headers: _Headers
-    json: bool
-    sse: bool
-    peer: str
-
-    @property
-    def version(self) -> str | None:
-        found = self.headers.get(b"mcp-protocol-version")
-        return found.decode("latin-1") if found is not None else None
-
-
-class _ToolRequest(msgspec.Struct, frozen=True, gc=False):
-    """A tool call: what its answer must know of its question."""
-
-    rid: Id
-    modern: bool
-    asks: bool
-    """Whether its end is the end of an ask: of `wait_answer` only the waiting ends."""
-    progress: int | str | None
-    client: _Client
-    tool: str
-    began: int
-    """When it came, in unix milliseconds."""
-    call: wire.Call | None
-    """The whole call, if it is traced."""
-
-
-class _McpCall(Held):
-    """A tool call that is held."""
-
-    __slots__ = ("answer", "door", "request", "signs")
-
-    def __init__(
-        self, door: McpDoor, request: _ToolRequest, waits: Waits, answer: "_Answer"
-    ) -> None:
-        super().__init__(waits.exchange, door.relay.clock.now(), waits.wait_ms)
-        self.door, self.request, self.answer = door, request, answer
-        self.signs = 0
-
-    def poke(self, why: Poke) -> None:
-        """Answer it."""
-        self.door.leave(self)
-        given = self.door.verbs.outcome(self.exchange)
-        self.door.over(self.request, "", given, self.exchange)
-        text = spell(given)
-        self.answer.result(self.request.rid, wire.tool_result(text, modern=self.request.modern))
-
-    def sign(self) -> None:
-        """Give a sign of life: progress if the client asked for it, else a comment."""
-        self.signs += 1
-        token = self.request.progress
-        if token is None:
-            self.answer.sign(None)
-        else:
-            note = self.exchange.note or f"waiting for {self.exchange.target}"
-            self.answer.sign(wire.progress(token, self.signs, note))
-
-
-class _Answer:
-    """Where the answers of one HTTP request go. Begins as plain JSON, may become a stream."""
-
-    def __init__(self, door: McpDoor, client: _Client, out: Out) -> None:
-        self._door, self._client, self._out = door, client, out
-        self._streaming = False
-
-    def result(self, rid: Id, content: bytes) -> None:
-        """Take a result."""
-        self._message(wire.result(rid, content), 200)
-
-    def fault(self, rid: Id, fault: Fault) -> None:
-        """Take a protocol error."""
-        self._message(wire.error(rid, fault), fault.status)
-
-    def nothing(self) -> None:
-        """Take that nothing will come (a notification)."""
-        raise NotImplementedError
-
-    def held(self, call: _McpCall) -> None:
-        """Take a call that will be answered later."""
-        raise NotImplementedError
-
-    def _message(self, content: bytes, status: int) -> None:
-        raise NotImplementedError
-
-    def open_stream(self) -> None:
-        """Send the headers of a stream, once. A client without streams gets JSON after blanks."""
-        if not self._streaming:
-            self._streaming = True
-            self._out.stream(_STREAM if self._client.sse else _JSON)
-
-    def sign(self, notification: bytes | None) -> None:
-        """Send a sign of life."""
-        if not self._client.sse:
-            self._out.chunk(b" ")
-        elif notification is None:
-            self._out.chunk(b": waiting\n\n")
-        else:
-            self._out.chunk(_event(notification))
-
-    def _send(self, status: int, content: bytes, events: list[bytes]) -> None:
-        """Send all: `content` as JSON, or `events` as a stream."""
-        if self._streaming:
-            self._out.end(b"".join(map(_event, events)) if self._client.sse else content)
-        elif self._client.json:
-            self._out.respond(status, _JSON, content)
-        else:
-            self._out.respond(status, _STREAM, b"".join(map(_event, events)))
-
-
-class _One(_Answer):
-    """The answer of a request that holds one message."""
-
-    def nothing(self) -> None:
-        """Accept a notification."""
-        self._out.respond(202, b"", b"")
-
-    def held(self, call: _McpCall) -> None:
-        """Hold the one call; hear of a hang-up."""
-        self._out.on_gone = lambda: self._door.gone(call)
-        self._door.enter(call)
-
-    def _message(self, content: bytes, status: int) -> None:
-        self._out.on_gone = None
-        self._send(status, content, [content])
-
-
-class _Many(_Answer):
-    """The answers of a batch, sent together when the last is there."""
-
-    def __init__(self, door: McpDoor, client: _Client, out: Out, count: int) -> None:
-        super().__init__(door, client, out)
-        self._missing = count
-        self._answers: list[bytes] = []
-        self._calls: list[_McpCall] = []
-        out.on_gone = self._gone
-
-    def nothing(self) -> None:
-        """Count a notification."""
-        self._one_less()
-
-    def held(self, call: _McpCall) -> None:
-        """Hold one of the calls."""
-        self._calls.append(call)
-        self._door.enter(call)
-
-    def _gone(self) -> None:
-        for call in self._calls:
-            if not call.done:
-                self._door.gone(call)
-
-    def _message(self, content: bytes, status: int) -> None:
-        self._answers.append(content)
-        self._one_less()
-
-    def _one_less(self) -> None:
-        self._missing -= 1
-        if self._missing:
-            return
-        self._out.on_gone = None
-        if self._answers:
-            self._send(200, b"[" + b",".join(self._answers) + b"]", self._answers)
-        else:
-            self._out.respond(202, b"", b"")
-
-
-_TOOLS = frozenset(tool["name"] for tool in wire.TOOLS)
 _NOT_RPC = "This is not a JSON-RPC 2.0 request"
 
 
@@ -555,19 +387,15 @@ def _is_utf8(content: bytes) -> bool:
     return True
 
 
-def _header_trace(headers: _Headers) -> str | None:
+def _header_trace(headers: Headers) -> str | None:
     found = headers.get(b"traceparent")
     return policy.trace(found.decode("latin-1")) if found is not None else None
 
 
-def _trace(meta: wire.Meta | None, headers: _Headers) -> str | None:
+def _trace(meta: wire.Meta | None, headers: Headers) -> str | None:
     """Give the caller's context: of the message, else of the HTTP request."""
     stated = policy.trace(meta.traceparent) if meta is not None else None
     return stated or _header_trace(headers)
-
-
-def _event(message: bytes) -> bytes:
-    return b"event: message\ndata: " + message + b"\n\n"
 
 
 def _takes_json(accept: bytes) -> bool:

@@ -180,7 +180,7 @@ class UiDoor:
             return
         if not await self._may_change(request, visitor):
             return
-        exchange = await self._relay.find(rid)
+        exchange = self._relay.book.get(rid)
         if exchange is None:
             await request.fail(404, "no such exchange", "It may be older than the relay keeps.")
         elif self._relay.cancel(rid, _CANCELLED_BY):

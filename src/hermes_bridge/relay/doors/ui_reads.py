@@ -70,8 +70,8 @@ class Reads:
         """Give one exchange with its whole texts."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                found = await self._relay.find(rid)
-        except TimeoutError:
+                found = await self._relay.recall.find(rid)
+        except (DatabaseDown, TimeoutError):
             found = None
         return None if found is None else ui_rows.exchange(found)
 
