@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.connector.gateway import Gateway
 from tests.connector.hub import Hub
+from tests.connector.probe import Gateway
 
 from hermes_bridge.connector.config import configure
 from hermes_bridge.connector.process import Process

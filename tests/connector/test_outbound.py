@@ -62,6 +62,7 @@ async def test_a_cut_connection_is_ambiguous_and_a_refused_one_is_not(tmp_path: 
         a = await r.joined("a")
         api = r.connector.state.platforms["agentschat"]._api
         api._base = "http://127.0.0.1:9"
+        api._urls.clear()
         result = await a.act("send", "room", content="x")
         assert (result["code"], result["ambiguous"]) == ("platform_network_error", False)
 

@@ -113,6 +113,8 @@ class Actions:
         link.running += 1
         link.running_bytes += len(bytes(frame.action))
         key = (identity.bot_id, action.chat_id)
+        if action.note("notify") is True:
+            self._state.inbox.answering(*key, self._state.clock.now())
         queue = self._queues.get(key)
         if queue is not None:
             queue.append(job)

@@ -211,6 +211,21 @@ def test_after_an_ack_the_chat_is_held_until_the_final_answer() -> None:
 
 
 @pytest.mark.clause("relay.hold.1")
+def test_while_a_final_answer_is_being_posted_its_turn_still_runs() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    inbox.answering("a", "room", 10)
+    inbox.add(entry(2), 20)
+    assert delivered(inbox, 20) == []
+    inbox.final("a", "room", 30)
+    inbox.expire(80)
+    assert delivered(inbox, 80) == [(2, 1)]
+
+
+@pytest.mark.clause("relay.hold.1")
 def test_a_hold_ends_by_itself() -> None:
     inbox = Inbox(RULES)
     inbox.link_up("a", 1, 0)

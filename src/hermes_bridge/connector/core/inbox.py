@@ -203,8 +203,18 @@ class Inbox:
         lane.busy_until = min(cap, now + self.rules.typing_ms)
         self._timer(lane, lane.busy_until)
 
+    def answering(self, bot_id: str, channel: str, now: int) -> None:
+        """The final answer of a turn is about to be posted: the turn runs until `final`."""
+        self._finals.add(bot_id)
+        if self.rules.busy_hold_ms:
+            lane = self._lane((bot_id, channel))
+            lane.awaits_final = True
+            lane.busy_from = now
+            lane.busy_until = now + self.rules.busy_hold_ms
+            self._timer(lane, lane.busy_until)
+
     def final(self, bot_id: str, channel: str, now: int) -> None:
-        """A gateway sent the final answer of a turn."""
+        """The final answer of a turn was posted."""
         self._finals.add(bot_id)
         lane = self._lanes.get((bot_id, channel))
         if lane is not None and lane.busy_until > now:
