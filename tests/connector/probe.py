@@ -75,8 +75,9 @@ class Gateway:
         return request
 
     async def result(self, request: str, timeout: float = 30.0) -> dict[str, Any]:
+        future = asyncio.get_running_loop().create_future()
         async with asyncio.timeout(timeout):
-            return await asyncio.shield(self._results[request])
+            return await asyncio.shield(self._results.setdefault(request, future))
 
     async def act(self, op: str, chat: str, **fields: Any) -> dict[str, Any]:
         envelope = {key: fields.pop(key) for key in ("botId", "platform") if key in fields}

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from hermes_bridge.backoff import delays
+from hermes_bridge.clock import wall_ms
 from hermes_bridge.connector.core.cursor import (
     PAGE,
     Cursors,
@@ -13,6 +14,7 @@ from hermes_bridge.connector.core.cursor import (
     later,
     newest,
     next_page,
+    stamp,
 )
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import Message
@@ -20,6 +22,8 @@ from hermes_bridge.connector.platforms.base import HTTP_STATUS, PlatformError
 from hermes_bridge.connector.state import State, logger
 from hermes_bridge.log import event
 
+ALIVE_MARGIN_MS = 120_000
+"""The platform's clock may be behind ours; dedup makes reading a little twice harmless."""
 _AT_ONCE = 8
 _MAX_HELD = 2000
 _MAX_PAGES = 10_000
@@ -71,6 +75,8 @@ class Backfill:
                 self._cursors(bot_id).complete(channel)
         finally:
             self._running.discard(key)
+            if not any(bot == bot_id for bot, _ in self._running):
+                self._state.alive.setdefault(bot_id, stamp(wall_ms() - ALIVE_MARGIN_MS))
         self._release(key)
 
     async def _until_done(self, bot_id: str, channel: str) -> bool:
@@ -105,7 +111,8 @@ class Backfill:
         history = self._state.platform_of(identity).history
         if not start:
             rows = await history(identity, channel, limit=1)
-            cursors.filled(channel, newest(row.at for row in rows))
+            # An empty channel has no past, so all that comes is new.
+            cursors.filled(channel, newest(row.at for row in rows) or stamp(0))
             return
         # The platform may compare timestamps as plain text: ask from a little earlier.
         after, count, known = a_second_before(start), 0, set[str]()

@@ -12,7 +12,7 @@ from typing import Any
 from hermes_bridge.clock import Clock, SystemClock, wall_ms
 from hermes_bridge.connector import legacy
 from hermes_bridge.connector.actions import Actions, shown
-from hermes_bridge.connector.backfill import Backfill
+from hermes_bridge.connector.backfill import ALIVE_MARGIN_MS, Backfill
 from hermes_bridge.connector.config import ConnectorConfig, reread
 from hermes_bridge.connector.core.cursor import Cursors, stamp
 from hermes_bridge.connector.core.dedup import delivery_key
@@ -36,7 +36,6 @@ _ORDERS_S = 5.0
 _ALIVE_S = 30.0
 _SWEEP_S = 60.0
 _PRUNE_S = 600.0
-_MARGIN_MS = 120_000
 _KEEP_OVER_MS = 7 * 24 * 3600 * 1000
 _QUIET_REASONS = frozenset({MIRRORED, NOT_ADDRESSED, TYPING})
 
@@ -265,8 +264,7 @@ class Connector:
 
     async def _mark_alive(self) -> None:
         """Note until when each account has listened: what a later start reads new channels from."""
-        # The platform's clock may be behind ours; dedup makes reading a little twice harmless.
-        alive = stamp(wall_ms() - _MARGIN_MS)
+        alive = stamp(wall_ms() - ALIVE_MARGIN_MS)
         for identity in self.state.table.rows:
             bot_id = identity.bot_id
             if self.state.platform_of(identity).account(bot_id).state == ONLINE:

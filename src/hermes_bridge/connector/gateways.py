@@ -33,6 +33,7 @@ class Gateways:
         self._state.links.pop(link.number, None)
         for bot_id in link.session.bots:
             self._state.inbox.link_down(bot_id, link.number, self._state.clock.now())
+        link.gone()
         event(logger, "gateway.gone", link=link.number, gateway=shown(link.session.gateway_id))
         self._state.settle()
 

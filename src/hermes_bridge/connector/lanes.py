@@ -57,6 +57,10 @@ class Lanes:
         state = self._state
         now = state.clock.now()
         identity = state.table.get(entry.bot_id)
+        serving = state.links.get(state.inbox.serving(entry.bot_id) or 0)
+        if serving is not None and serving.full:
+            serving.when_read(lambda: self._go_on(entry, context, parent))
+            return
         number = state.inbox.claim(entry, now)
         if number is None:
             return
@@ -81,6 +85,10 @@ class Lanes:
         if entry.tries > 1:
             event(logger, "inbound.repeated", bot=entry.bot_id, buffer_id=entry.id,
                   tries=entry.tries)  # fmt: skip
+
+    def _go_on(self, entry: Entry, context: list[Message], parent: Message | None) -> None:
+        self._write(entry, context, parent)
+        self._state.settle()
 
     def _media(self, link: Link, identity: Identity, message: Message) -> list[Media]:
         found = []

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from hermes_bridge.connector.core.session import RelaySession
 from hermes_bridge.web.websocket import DirectSocket
 
 _MAX_WAITING = 8 * 1024 * 1024
+_FULL = 1024 * 1024
 _BATCH = 256 * 1024
 _BUSY = 8
 _COLLECT_S = 0.002
@@ -29,6 +31,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self.asked_to_close = asyncio.Event()
         self.goodbye: tuple[int, str] | None = None
+        self._later: deque[Callable[[], None]] = deque()
         socket.on_writable = self.flush
 
     def __repr__(self) -> str:
@@ -55,6 +58,22 @@ class Link:
             else:
                 self._scheduled = self._loop.call_soon(self.flush)
 
+    @property
+    def full(self) -> bool:
+        """Whether deliveries should wait until the gateway has read what is on its way."""
+        return self._waiting > _FULL
+
+    def when_read(self, work: Callable[[], None]) -> None:
+        """Do something when the gateway has read, or is gone."""
+        self._later.append(work)
+
+    def gone(self) -> None:
+        """The connection is over: whoever waited for it goes on."""
+        self._out.clear()
+        self._waiting = 0
+        while self._later:
+            self._later.popleft()()
+
     def close(self, code: int, reason: str) -> None:
         """Close after what is still to be written. The first reason counts."""
         if self.goodbye is None:
@@ -77,6 +96,8 @@ class Link:
             self._waiting -= len(batch)
             for _ in range(count):
                 self._out.popleft()
+            while self._later and not self.full:
+                self._later.popleft()()
 
     def _batch(self) -> tuple[str, int]:
         if len(self._out) == 1:

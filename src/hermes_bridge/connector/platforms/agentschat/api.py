@@ -27,7 +27,7 @@ from hermes_bridge.connector.platforms.base import (
 )
 
 _T = TypeVar("_T")
-_MAX_ANSWER = 8 * 1024 * 1024
+_MAX_ANSWER = 64 * 1024 * 1024
 MAX_FILE = 25 * 1024 * 1024
 _LONGEST_WAIT_S = 15.0
 _TRIES = 3

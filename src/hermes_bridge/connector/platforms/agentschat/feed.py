@@ -27,7 +27,7 @@ from hermes_bridge.connector.platforms.base import (
 from hermes_bridge.log import event
 
 _logger = logging.getLogger("hermes_bridge.connector.agentschat")
-_MAX_FRAME = 4 * 1024 * 1024
+_MAX_FRAME = 16 * 1024 * 1024
 _PROOF_S = 5.0
 _SETTLE_S = 2.0
 _STEADY_S = 10.0
