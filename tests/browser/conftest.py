@@ -65,19 +65,16 @@ class Tab:
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
     """Open a tab of its own context; afterwards nothing may have failed in it."""
-    contexts: list[Any] = []
     tabs: list[Tab] = []
 
     def make(running: Running, **options: Any) -> Tab:
         options.setdefault("viewport", {"width": 1280, "height": 800})
         context = chromium.new_context(**options)
-        context.set_default_timeout(8_000)
-        contexts.append(context)
+        context.set_default_timeout(20_000)
+        running.before_end.append(context.close)
         tabs.append(Tab(context.new_page(), running))
         return tabs[-1]
 
     yield make
-    for context in contexts:
-        context.close()
     for made in tabs:
         made.clean()

@@ -34,6 +34,8 @@ class Running:
         self.service, self.loop, self.address = service, loop, address
         self.relay = service.relay
         self.host = urlsplit(address).netloc
+        self.before_end: list[Callable[[], None]] = []
+        """What must be closed before the relay is, such as pages that look at it."""
 
     def call(self, work: Callable[[], _T]) -> _T:
         async def run() -> _T:
@@ -110,6 +112,8 @@ def relay(
     try:
         yield running
     finally:
+        for close in running.before_end:
+            close()
         running.loop.call_soon_threadsafe(running.service.stop)
         thread.join(15)
         assert not thread.is_alive(), "the relay did not end"

@@ -165,7 +165,7 @@ def test_filters_by_status_and_time_are_in_the_address(tab: Open) -> None:
         page.page.keyboard.press("Escape")
         assert rows(page).count() == 2
         page.page.get_by_role("button", name="Time", exact=False).first.click()
-        page.page.get_by_label("Last hour").check()
+        page.page.get_by_role("radio", name="Last hour").check()
         page.page.wait_for_url("**/ui?status=unanswered&from=-1h")
         assert "recent and late" in rows(page).first.inner_text()
         assert rows(page).count() == 1

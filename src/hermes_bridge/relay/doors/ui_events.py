@@ -5,6 +5,7 @@ back finds what it missed). What changed is gathered for a tenth of a second and
 all; a burst too large to send, or a reader too slow to take it, gets `gap`: fetch again.
 
     event: news  id: <process>.<n>   {now, rows, beats, agents?, store?, open}
+    event: alive                     at least every ten seconds
     event: gap                       something was missed
     event: bye                       the relay is stopping
 """
@@ -32,6 +33,7 @@ _MOST_ROWS = 300
 _REMEMBER = 64
 _QUEUE = 8
 _GAP = b"event: gap\ndata: {}\n\n"
+_ALIVE = b"event: alive\ndata: {}\n\n"
 _BYE = b"event: bye\ndata: {}\n\n"
 _encode = msgspec.json.Encoder().encode
 
@@ -81,7 +83,7 @@ class Hub:
                 async with asyncio.timeout(_ALIVE_S):
                     piece = await queue.get()
             except TimeoutError:
-                piece = b": alive\n\n"
+                piece = _ALIVE
             last = not piece or piece is _BYE or not still()
             await request.send({"type": "http.response.body", "body": piece, "more_body": not last})
             if last:

@@ -28,6 +28,9 @@ function set(element, props) {
   }
 }
 
+/** Replaces what an element holds; leaves out what is false or empty. */
+export const fill = (element, ...children) => element.replaceChildren(...flat(children));
+
 const flat = (children) =>
   children.flat(2).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
 

@@ -1,24 +1,34 @@
-// The view Exchanges: presence strip, filters, feed.
+// The view Exchanges: presence strip, filters, feed, rail.
 
 import { h, svg } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Filter, filterBar, rangeName } from "./filters.js";
-import { on, store } from "./store.js";
-import { now } from "./time.js";
+import { lastHour, openAsks } from "./rail.js";
+import { ask, CUT, on, store, take } from "./store.js";
+import { day, now } from "./time.js";
 import { presence, short, square, WORDS } from "./who.js";
 
-const unfolded = new Set();
+const MANY = 40;
 
 export function exchanges(query, app) {
-  const filter = new Filter(query);
-  const feed = new Feed({ filter, unfolded, announce: app.announce });
+  const filter = new Filter(query), unfolded = new Set();
+  const feed = new Feed({ filter, unfolded, cancel: app.cancel, announce: app.announce });
   const strip = presenceStrip(filter, () => applied());
   const bar = filterBar(filter, () => applied());
   const nothing = h("div", { hidden: true });
-  const tail = h("p", { class: "tail-row", hidden: true });
+  const more = h("button", { class: "btn", on: { click: () => older() } }, "Load older");
+  const tail = h("div", { class: "tail-row", hidden: true });
+  const edge = h("div");
   feed.el.prepend(bar.el);
-  feed.el.append(nothing, tail);
-  const el = h("div", { class: "page" }, strip.el, h("section", { class: "panel", "aria-label": "Exchanges" }, feed.el));
+  feed.el.append(nothing, edge, tail);
+  const asks = openAsks(app);
+  let total = null;
+  const hour = lastHour((n) => { total = n; counted(); });
+  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" },
+    h("section", { class: "panel", "aria-label": "Exchanges" }, feed.el),
+    h("aside", { class: "rail", "aria-label": "Now" }, asks.el, hour.el)));
+
+  let anchor = null, cursor = "", loading = false, failed = false, question = 0;
 
   function applied() {
     filter.q = app.searched();
@@ -28,39 +38,108 @@ export function exchanges(query, app) {
     load();
   }
 
+  /** Begins anew: what is known at once, then what the relay has. */
   function load() {
-    if (!store.ready) return;
+    question += 1;
+    cursor = "";
+    feed.complete = failed = loading = false;
+    feed.clear();
     const at = now();
-    const rows = [...store.rows.values()].filter((row) => filter.matches(row, at));
-    feed.show(rows);
+    feed.add([...store.rows.values()].filter((row) => filter.matches(row, at)).sort((a, b) => b.started_at - a.started_at).slice(0, 50));
+    older();
+  }
+
+  async function older() {
+    if (loading || feed.complete) return;
+    loading = true;
+    failed = false;
+    feed.busy(true);
+    tell();
+    const asked = question;
+    try {
+      const wanted = filter.query, [since, until] = filter.range(now());
+      for (const key of ["from", "to"]) wanted.delete(key);
+      if (since !== null) wanted.set("since", since);
+      if (until !== null) wanted.set("until", until);
+      if (cursor) wanted.set("before", cursor);
+      const page = await ask(`/ui/api/exchanges?cut=${CUT}&${wanted}`);
+      if (asked !== question) return;
+      take(page.exchanges);
+      cursor = page.next ?? "";
+      feed.complete = !page.next;
+      loading = false;
+      feed.add(page.exchanges.map((row) => store.rows.get(row.request_id)));
+      if (page.next && (page.exchanges.length < 5 || nearEnd())) older();
+    } catch (error) {
+      if (asked !== question) return;
+      loading = false;
+      failed = error.message;
+    }
+    feed.busy(loading);
+    tell();
+  }
+
+  const nearEnd = () => edge.getBoundingClientRect().top < innerHeight + 800;
+
+  function tell() {
     counted();
+    const oldest = feed.oldest;
+    tail.hidden = !feed.size && !loading && !failed;
+    if (failed) tail.replaceChildren("Could not load this. ", h("button", { class: "link", on: { click: () => older() } }, "Try again"));
+    else if (loading) tail.replaceChildren(feed.size ? "Loading…" : filter.empty ? "Loading…" : "Searching…");
+    else if (!feed.complete) tail.replaceChildren(more);
+    else if (oldest) { const [name, date] = day(oldest.started_at); tail.replaceChildren(`That is everything since ${date || name}.`); }
+    nothing.hidden = feed.size > 0 || loading || Boolean(failed);
+    if (!nothing.hidden) nothing.replaceChildren(emptyState(filter, (all) => { if (all) app.clearSearch(); applied(); }));
   }
 
   function counted() {
-    const n = feed.rows.size + feed.waiting.size;
-    bar.total.textContent = n === 1 ? "1 exchange" : `${n.toLocaleString("en")} exchanges`;
-    nothing.hidden = n > 0 || !store.ready;
-    if (!n) nothing.replaceChildren(emptyState(filter, (all) => { if (all) app.clearSearch(); applied(); }));
+    const n = feed.size + feed.waiting.size;
+    const known = feed.complete ? n : filter.empty ? total : null;
+    bar.total.textContent = known === null ? (n ? `${n.toLocaleString("en")}+ exchanges` : "") : `${known.toLocaleString("en")} exchange${known === 1 ? "" : "s"}`;
   }
 
+  const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && !failed) older(); }, { rootMargin: "800px" });
+  watch.observe(edge);
   load();
-  const stop = [on("state", () => { if (feed.list.getAttribute("aria-busy") === "true") load(); else counted(); }), on("agents", strip.update), on("rows", counted)];
+  const stop = [
+    on("state", () => { if (!feed.size && !loading) load(); strip.update(); }),
+    on("gap", () => { if (feed.idle()) load(); }),
+    on("agents", strip.update),
+    on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
+  ];
   return {
-    el, title: "Exchanges", filter, feed,
+    el, title: "Exchanges", tab: "exchanges", filter, feed, first: bar.first, riskiest: asks.riskiest,
     search: applied,
-    tick: (at) => feed.tick(at),
-    close() { feed.close(); for (const end of stop) end(); },
+    sleep() {
+      const first = [...feed.list.querySelectorAll(".ex")].find((row) => row.getBoundingClientRect().bottom > 60);
+      anchor = first && scrollY > 0 ? [first, first.getBoundingClientRect().top] : null;
+    },
+    shown(again) {
+      // Twice: rows that were not laid out yet get their heights after the first jump.
+      if (again && anchor) for (let n = 0; n < 2; n += 1) scrollBy({ top: anchor[0].getBoundingClientRect().top - anchor[1] });
+    },
+    tick(at) { feed.tick(at); asks.tick(); hour.tick(); },
+    close() { watch.disconnect(); feed.close(); asks.close(); hour.close(); for (const end of stop) end(); },
   };
 }
 
 function presenceStrip(filter, changed) {
   const count = h("p", null), chips = h("div", { class: "chips", role: "group", "aria-label": "Agents" });
   const known = new Map();
+  const active = () => {
+    const since = now() - 3600000, names = new Set();
+    for (const row of store.rows.values()) if (row.started_at > since) { names.add(row.from); names.add(row.to); }
+    return names;
+  };
   const update = () => {
     const all = [...store.agents.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
     count.replaceChildren(h("b", { class: "num" }, String(all.filter((a) => a.online).length)), ` of ${all.length} online`);
-    for (const name of known.keys()) if (!store.agents.has(name)) { known.get(name).remove(); known.delete(name); }
-    all.forEach((agent, place) => {
+    const busy = all.length > MANY ? active() : null;
+    const shown = busy ? all.filter((a) => !a.online || busy.has(a.name) || filter.agents.includes(a.name)) : all;
+    const names = new Set(shown.map((a) => a.name));
+    for (const name of [...known.keys()]) if (!names.has(name)) { known.get(name).remove(); known.delete(name); }
+    shown.forEach((agent, place) => {
       let chip = known.get(agent.name);
       if (!chip) {
         chip = h("button", { class: "chip", title: agent.name, on: { click: () => {
@@ -79,22 +158,25 @@ function presenceStrip(filter, changed) {
     });
   };
   update();
-  return { el: h("section", { class: "strip", "aria-label": "Agents" }, count, chips), update };
+  return { el: h("section", { class: "strip", "aria-label": "Agents" }, count, chips, h("a", { class: "more", href: "/ui/agents" }, "All agents")), update };
 }
 
+export const dots = () => svg("svg", { class: "big", viewBox: "0 0 120 32", fill: "none", "aria-hidden": "true" },
+  svg("circle", { cx: 10, cy: 16, r: 6, fill: "var(--control)" }),
+  svg("path", { d: "M24 16h72", stroke: "var(--control)", "stroke-width": 2, "stroke-linecap": "round", "stroke-dasharray": ".1 6" }),
+  svg("circle", { cx: 110, cy: 16, r: 5, stroke: "var(--control)", "stroke-width": 2 }));
+
 function emptyState(filter, changed) {
-  const picture = svg("svg", { class: "big", viewBox: "0 0 120 32", fill: "none", "aria-hidden": "true" },
-    svg("circle", { cx: 10, cy: 16, r: 6, fill: "var(--control)" }),
-    svg("path", { d: "M24 16h72", stroke: "var(--control)", "stroke-width": 2, "stroke-linecap": "round", "stroke-dasharray": ".1 6" }),
-    svg("circle", { cx: 110, cy: 16, r: 5, stroke: "var(--control)", "stroke-width": 2 }));
   if (filter.empty) {
-    return h("div", { class: "none" }, picture, h("h2", null, "No exchanges yet"),
+    return h("div", { class: "none" }, dots(), h("h2", null, "No exchanges yet"),
       h("p", { class: "sub" }, "Start one with: ", h("span", { class: "mono" }, "hermes-bridge ask NAME MESSAGE")));
   }
   const clear = (...names) => () => { for (const name of names) filter[name] = Array.isArray(filter[name]) ? [] : ""; filter.role = "any"; changed(names.includes("q")); };
-  const between = filter.agents.length ? `Nothing with ${filter.agents.join(", ")}` : "Nothing";
-  return h("div", { class: "none" }, picture, h("h2", null, "No exchange matches"),
-    h("p", { class: "sub" }, `${between}${filter.q ? ` that holds “${filter.q}”` : ""}${filter.from || filter.to ? ` in: ${rangeName(filter).toLowerCase()}` : ""}.`),
+  const pair = filter.agents.length === 1 && filter.with ? ` between ${filter.agents[0]} and ${filter.with}` : filter.agents.length ? ` with ${filter.agents.join(", ")}` : "";
+  const range = filter.from || filter.to ? rangeName(filter) : "";
+  const within = /^(Last|Today|Yesterday)/.test(range) ? ` ${range.startsWith("Last") ? `in the ${range.toLowerCase()}` : range.toLowerCase()}` : range ? ` in ${range}` : "";
+  return h("div", { class: "none" }, dots(), h("h2", null, "No exchange matches"),
+    h("p", { class: "sub" }, `Nothing${pair}${filter.q ? ` that holds “${filter.q}”` : ""}${within}.`),
     h("p", { class: "two" }, h("button", { class: "btn", on: { click: clear("q", "agents", "with", "statuses", "from", "to") } }, "Clear filters"),
-      (filter.from || filter.to) && h("button", { class: "btn", on: { click: clear("from", "to") } }, "Search all time")));
+      range && h("button", { class: "btn", on: { click: clear("from", "to") } }, "Search all time")));
 }

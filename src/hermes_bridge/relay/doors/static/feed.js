@@ -1,104 +1,156 @@
 // The list of exchanges, newest first. Its order never changes; new rows wait behind a pill unless
-// nobody is reading.
+// nobody is reading. Rows stand in blocks of fifty; far ones are emptied when there are very many.
 
 import { h, icon } from "./dom.js";
 import { Row } from "./row.js";
 import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
 
-const BLOCK = 50;
-const later = (a, b) => b.started_at - a.started_at || (a.request_id < b.request_id ? 1 : -1);
+const BLOCK = 50, MOST = 2000;
+
+/** Below 0: `a` stands before `b`, it is newer. */
+const order = (a, b) => b.started_at - a.started_at || (a.request_id < b.request_id ? 1 : a.request_id > b.request_id ? -1 : 0);
+const rowOf = (rid) => store.rows.get(rid);
 
 export class Feed {
   /** `filter`: what is shown; `unfolded`: ids, kept by the view across visits. */
   constructor({ filter, unfolded, cancel = null, announce = () => {} }) {
     Object.assign(this, { filter, unfolded, cancel, announce });
-    this.rows = new Map();
+    this.views = new Map();
+    this.known = new Set();
+    this.blocks = [];
     this.waiting = new Set();
-    this.words = filter.words;
+    this.visible = new Set();
     this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": "Exchanges" });
     this.pill = h("button", { class: "new", hidden: true, on: { click: () => this.showNew() } });
     this.el = h("div", { class: "feed" }, this.pill, this.list);
-    this.visible = new Set();
-    this.observer = new IntersectionObserver((entries) => {
+    this.watchRows = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) isIntersecting ? this.visible.add(target.dataset.rid) : this.visible.delete(target.dataset.rid);
     }, { rootMargin: "200px" });
+    this.watchBlocks = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.near(target.block, isIntersecting);
+    }, { rootMargin: "4000px" });
     this.stop = [on("rows", (rids) => this.changed(rids)), on("agents", () => this.presence())];
   }
 
   close() {
     for (const stop of this.stop) stop();
-    this.observer.disconnect();
+    this.watchRows.disconnect();
+    this.watchBlocks.disconnect();
   }
 
-  /** Shows these rows and no others. */
-  show(rows) {
-    const active = document.activeElement?.closest?.(".ex")?.dataset.rid;
-    this.words = this.filter.words;
-    this.waiting.clear();
-    this.rows.clear();
-    this.visible.clear();
-    this.observer.disconnect();
+  get words() { return this.filter.words; }
+  get size() { return this.known.size; }
+  get oldest() { const last = this.blocks.at(-1); return last ? rowOf(last.rids.at(-1)) : null; }
+
+  clear() {
+    this.watchRows.disconnect();
+    this.watchBlocks.disconnect();
+    for (const set of [this.views, this.known, this.waiting, this.visible]) set.clear();
+    this.blocks = [];
     this.list.replaceChildren();
-    this.add(rows);
     this.updatePill();
-    this.list.setAttribute("aria-busy", "false");
-    if (active) this.rows.get(active)?.el.focus({ preventScroll: true });
   }
+
+  busy(busy) { this.list.setAttribute("aria-busy", String(busy)); }
 
   /** Adds rows in their places. */
   add(rows) {
-    for (const row of [...rows].sort(later)) {
-      if (this.rows.has(row.request_id)) continue;
-      const view = new Row(row, this);
-      this.rows.set(row.request_id, view);
-      this.place(view);
-      this.observer.observe(view.el);
-    }
-    this.number();
+    const fresh = rows.filter((row) => !this.known.has(row.request_id)).sort(order);
+    for (const row of fresh) this.place(row);
+    this.renumber();
   }
 
-  place(view) {
-    const blocks = [...this.list.children];
-    let block = blocks.findLast((el) => later(this.first(el), view.row) <= 0) ?? blocks[0];
-    const key = dayKey(view.row.started_at);
-    if (!block || Number(block.dataset.day) !== key || (block.childElementCount > BLOCK && this.atEdge(block, view))) {
-      const after = block && later(this.first(block), view.row) <= 0 ? block : null;
-      const sameDay = (el) => el && Number(el.dataset.day) === key;
-      const next = after ? after.nextElementSibling : this.list.firstElementChild;
-      if (!after && sameDay(next) && next.childElementCount <= BLOCK) { block = next; } else {
-        block = h("div", { class: "block", data: { day: String(key) } });
-        after ? after.after(block) : this.list.prepend(block);
-        if (sameDay(next)) next.querySelector(":scope > .day")?.remove();
-        if (!sameDay(after)) block.append(this.header(view.row.started_at));
+  place(row) {
+    const rid = row.request_id;
+    this.known.add(rid);
+    this.waiting.delete(rid);
+    const index = this.blocks.findLastIndex((block) => order(rowOf(block.rids[0]), row) <= 0);
+    const key = dayKey(row.started_at);
+    let block = this.blocks[index];
+    const atEnd = block && order(rowOf(block.rids.at(-1)), row) <= 0;
+    if (!block || block.day !== key || (atEnd && block.rids.length >= BLOCK)) {
+      const next = this.blocks[index + 1];
+      block = next?.day === key && next.rids.length < 2 * BLOCK && (!block || atEnd) ? next : this.newBlock(index + 1, key);
+    }
+    const place = block.rids.findIndex((other) => order(rowOf(other), row) > 0);
+    block.rids.splice(place < 0 ? block.rids.length : place, 0, rid);
+    if (!block.full) return;
+    const view = this.row(rid);
+    const before = place < 0 ? null : this.views.get(block.rids[place + 1])?.el;
+    before ? before.before(view.el) : block.el.append(view.el);
+    this.header(block);
+  }
+
+  newBlock(index, key) {
+    const block = { rids: [], day: key, el: h("div", { class: "block" }), full: true };
+    block.el.block = block;
+    const next = this.blocks[index];
+    next ? next.el.before(block.el) : this.list.append(block.el);
+    this.blocks.splice(index, 0, block);
+    this.watchBlocks.observe(block.el);
+    if (next) this.header(next);
+    return block;
+  }
+
+  /** A day's first block carries its date. */
+  header(block) {
+    const first = this.blocks[this.blocks.indexOf(block) - 1]?.day !== block.day;
+    const there = block.el.querySelector(":scope > .day");
+    if (!first) there?.remove();
+    else if (!there && block.rids.length) {
+      const [name, date] = day(rowOf(block.rids[0]).started_at);
+      block.el.prepend(h("h2", { class: "day" }, name, date && h("span", null, date)));
+    }
+  }
+
+  row(rid) {
+    let view = this.views.get(rid);
+    if (!view) {
+      view = new Row(rowOf(rid), this);
+      this.views.set(rid, view);
+      this.watchRows.observe(view.el);
+    }
+    return view;
+  }
+
+  /** A block came near or went far: fill it, or empty it when too many rows are in the page. */
+  near(block, isNear) {
+    if (isNear && !block.full) {
+      block.full = true;
+      block.el.style.height = "";
+      block.el.replaceChildren(...block.rids.map((rid) => this.row(rid).el));
+      this.header(block);
+      this.renumber();
+    } else if (!isNear && block.full && this.views.size > MOST && !this.inUse(block)) {
+      block.el.style.height = `${block.el.offsetHeight}px`;
+      block.full = false;
+      for (const rid of block.rids) {
+        const view = this.views.get(rid);
+        if (view) this.watchRows.unobserve(view.el);
+        this.views.delete(rid);
+        this.visible.delete(rid);
       }
+      block.el.replaceChildren();
     }
-    const before = [...block.querySelectorAll(":scope > .ex")].find((el) => later(this.rows.get(el.dataset.rid).row, view.row) > 0);
-    before ? before.before(view.el) : block.append(view.el);
   }
 
-  first(block) { return this.rows.get(block.querySelector(":scope > .ex").dataset.rid).row; }
-
-  atEdge(block, view) {
-    const rows = block.querySelectorAll(":scope > .ex");
-    const last = this.rows.get(rows[rows.length - 1].dataset.rid).row;
-    return later(last, view.row) < 0 || later(this.first(block), view.row) > 0;
+  inUse(block) {
+    if (block.el.contains(document.activeElement) || block.rids.some((rid) => this.unfolded.has(rid))) return true;
+    const selection = getSelection();
+    return !selection.isCollapsed && selection.containsNode(block.el, true);
   }
 
-  header(ms) {
-    const [name, date] = day(ms);
-    return h("h2", { class: "day" }, name, date && h("span", null, date));
-  }
-
-  number() {
-    let n = 0;
-    for (const el of this.list.querySelectorAll(".ex")) el.setAttribute("aria-posinset", String((n += 1)));
-    for (const el of this.list.querySelectorAll(".ex")) el.setAttribute("aria-setsize", "-1");
-  }
-
-  get oldest() {
-    const last = [...this.list.querySelectorAll(".ex")].at(-1);
-    return last ? this.rows.get(last.dataset.rid).row : null;
+  renumber() {
+    cancelIdleCallback?.(this.numbering);
+    const number = () => {
+      let n = 0;
+      for (const block of this.blocks) for (const rid of block.rids) {
+        n += 1;
+        this.views.get(rid)?.el.setAttribute("aria-posinset", String(n));
+      }
+    };
+    this.numbering = window.requestIdleCallback ? requestIdleCallback(number) : setTimeout(number, 200);
   }
 
   /** Some exchanges changed: patch those that are shown, hold back those that are new. */
@@ -106,8 +158,10 @@ export class Feed {
     const fresh = [];
     const oldest = this.oldest;
     for (const rid of rids) {
-      const row = store.rows.get(rid), view = this.rows.get(rid);
-      if (view) { if (view.row !== row) view.update(row); } else if (this.filter.matches(row, now()) && (!oldest || later(row, oldest) < 0)) fresh.push(row);
+      const row = rowOf(rid), view = this.views.get(rid);
+      if (view) { if (view.row !== row) view.update(row); continue; }
+      if (this.known.has(rid) || this.waiting.has(rid)) continue;
+      if (this.filter.matches(row, now()) && (!oldest || this.complete || order(row, oldest) < 0)) fresh.push(row);
     }
     if (!fresh.length) return;
     if (this.idle()) this.add(fresh);
@@ -118,16 +172,15 @@ export class Feed {
 
   /** Whether nobody reads: at the top, nothing unfolded or selected, the window in front. */
   idle() {
-    return scrollY < 8 && !this.unfolded.size && !String(getSelection()) && document.hasFocus() && !document.activeElement?.closest?.(".ex");
+    return this.el.isConnected && scrollY < 8 && !this.unfolded.size && getSelection().isCollapsed && document.hasFocus() && !this.list.contains(document.activeElement);
   }
 
   showNew() {
-    const rows = [...this.waiting].map((rid) => store.rows.get(rid));
-    this.waiting.clear();
+    const rows = [...this.waiting].map(rowOf).sort(order);
     scrollTo({ top: 0 });
     this.add(rows);
     this.updatePill();
-    this.rows.get(rows.sort(later)[0]?.request_id)?.el.focus({ preventScroll: true });
+    if (rows.length) this.views.get(rows[0].request_id)?.el.focus({ preventScroll: true });
   }
 
   updatePill() {
@@ -137,27 +190,45 @@ export class Feed {
   }
 
   presence() {
-    for (const dot of this.el.querySelectorAll("i[data-presence]")) {
-      const agent = store.agents.get(dot.dataset.presence);
-      if (agent) dot.className = agent.presence;
+    for (const view of this.views.values()) {
+      for (const dot of view.route.querySelectorAll("i[data-presence]")) {
+        const agent = store.agents.get(dot.dataset.presence);
+        if (agent && dot.className !== agent.presence) dot.className = agent.presence;
+      }
     }
   }
 
   toggle(rid, open = !this.unfolded.has(rid)) {
-    const view = this.rows.get(rid);
+    const view = this.views.get(rid);
     if (!view) return;
     const top = view.el.getBoundingClientRect().top;
     open ? this.unfolded.add(rid) : this.unfolded.delete(rid);
-    const held = view.el.contains(document.activeElement);
+    const held = view.el.contains(document.activeElement) && document.activeElement !== view.el;
     view.update();
     if (held) (view.el.querySelector("button[aria-expanded]") ?? view.el).focus({ preventScroll: true });
     if (!open && top < 60) view.el.scrollIntoView({ block: "start" });
   }
 
+  /** The row that holds the focus. */
+  get current() {
+    const el = document.activeElement?.closest?.(".ex");
+    return el && this.list.contains(el) ? this.views.get(el.dataset.rid) : null;
+  }
+
+  /** Moves the focus by so many rows. */
+  move(step) {
+    const all = [...this.list.querySelectorAll(".ex")];
+    const here = all.indexOf(this.current?.el);
+    const from = here >= 0 ? here + step : all.findIndex((el) => el.getBoundingClientRect().bottom > 60);
+    const el = all[Math.max(0, Math.min(all.length - 1, from))];
+    el?.focus({ preventScroll: true });
+    el?.scrollIntoView({ block: "nearest" });
+  }
+
   /** Once a second: what is open and in view. */
   tick(at) {
     for (const rid of this.visible) {
-      const view = this.rows.get(rid);
+      const view = this.views.get(rid);
       if (view && !view.row.ended_at) view.tick(at);
     }
   }

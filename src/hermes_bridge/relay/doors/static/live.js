@@ -1,30 +1,109 @@
-// Keeps the store up to date: polling.
+// Keeps the store up to date: a stream of events; after three failed tries, polling.
 
-import { refresh, setHow, store } from "./store.js";
+import { ask, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell } from "./store.js";
+import { setClock } from "./time.js";
 
-const EVERY = 3000;
-let timer = 0;
+const EVERY = 3000, TRIES = 3, STALE = 25000;
+let source = null, timer = 0, failed = 0, heard = 0, fetching = null, seen = "";
 
 export function start() {
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) again(); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && Date.now() - heard > STALE) again(); });
   window.addEventListener("online", again);
-  return poll();
+  window.addEventListener("offline", trouble);
+  setInterval(() => { if (store.how === "live" && Date.now() - heard > STALE) trouble(); }, 5000);
+  listen();
+  return whole();
 }
 
 /** Tries at once, whatever the plan was. */
 export function again() {
   clearTimeout(timer);
-  return poll();
+  failed = 0;
+  listen();
+  return whole();
+}
+
+/** Fetches the state; many calls at once make one request. */
+function whole() {
+  fetching ??= refresh().finally(() => { fetching = null; });
+  return fetching.catch(() => null);
+}
+
+function listen() {
+  source?.close();
+  source = new EventSource("/ui/api/events");
+  source.addEventListener("hello", (event) => {
+    // A new stream: what happened before it began is fetched.
+    const first = !seen;
+    seen = event.lastEventId;
+    well();
+    if (!first || !store.ready) whole();
+  });
+  source.addEventListener("news", (event) => { seen = event.lastEventId; well(); news(JSON.parse(event.data)); });
+  source.addEventListener("alive", well);
+  source.addEventListener("gap", () => { well(); whole().then(() => tell("gap")); });
+  source.addEventListener("bye", () => { store.restarting = true; trouble(); });
+  source.addEventListener("error", trouble);
+}
+
+function well() {
+  heard = Date.now();
+  failed = 0;
+  clearTimeout(timer);
+  store.restarting = false;
+  if (store.how !== "live") { setHow("live"); whole(); }
+}
+
+function trouble() {
+  source.close();
+  failed += 1;
+  clearTimeout(timer);
+  timer = setTimeout(failed >= TRIES ? poll : retry, EVERY);
+  store.nextTry = Date.now() + EVERY;
+  setHow("retry");
+}
+
+async function retry() {
+  // A session that has ended answers 401 here and leads to the sign-in page.
+  await ask("/ui/api/state?cut=1").then(() => listen(), trouble);
 }
 
 async function poll() {
   try {
     await refresh();
-    if (store.how !== "live") setHow("live");
+    setHow("poll");
+    store.restarting = false;
+    failed += 1;
+    if (failed % 5 === 0) listen();
   } catch {
-    store.nextTry = Date.now() + EVERY;
     setHow("retry");
   }
   clearTimeout(timer);
+  store.nextTry = Date.now() + EVERY;
   timer = setTimeout(poll, EVERY);
+}
+
+// News are applied once a frame, however many come.
+let waiting = [], frame = 0;
+
+function news(event) {
+  waiting.push(event);
+  if (!frame) frame = document.hidden ? setTimeout(apply, 50) : requestAnimationFrame(apply);
+}
+
+function apply() {
+  const events = waiting;
+  waiting = [];
+  frame = 0;
+  const changed = new Set();
+  for (const event of events) {
+    setClock(event.now);
+    store.asOf = event.now;
+    store.open = event.open;
+    if (event.agents) takeAgents(event.agents);
+    if (event.store) takeStore(event.store);
+    for (const rid of take(event.rows ?? [])) changed.add(rid);
+    for (const rid of takeBeats(event.beats ?? [])) changed.add(rid);
+  }
+  if (changed.size) tell("rows", [...changed]);
 }

@@ -50,7 +50,7 @@ export function drawDone(el, row) {
   const step = Math.max(1, Math.ceil(beats.length / MOST_TICKS));
   for (let i = 0; i < beats.length; i += step) parts.push(line("beat", x(beats[i]), x(beats[i]), 4, 12));
   parts.push(dot("pt", 1, 4));
-  for (const t of (row.sends ?? []).slice(1)) parts.push(dot("pt", x(t), 4));
+  for (const t of row.resent ?? []) parts.push(dot("pt", x(t), 4));
   if (row.late_at) parts.push(line("run", Math.min(x(end) + 1.6, 98), 97.8), dot("pt late", 99, 4));
   parts.push(dot("end", x(end), 5));
   el.setAttribute("class", `pulse done s-${tone}`);

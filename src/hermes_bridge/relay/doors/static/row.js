@@ -172,9 +172,10 @@ export class Row {
     const long = (field) => (row.sizes?.[field] ?? row[field]?.length ?? 0) > 1000;
     const copies = (field, label) => long(field) && h("button", { on: { click: async (event) => { const button = event.currentTarget; await copy(await whole(row, field), button, "Copied"); } } }, icon("copy"), h("span", null, label));
     return h("div", { class: "full acts" },
+      h("a", { class: "go", href: exchangeLink(row) }, "Open conversation"),
       h("button", { on: { click: (event) => copy(new URL(exchangeLink(row), location.href).href, event.currentTarget, "Link copied") } }, icon("copy"), h("span", null, "Copy link")),
       copies("message", "Copy message"), copies(row.late_at ? "late_answer" : "answer", "Copy answer"),
-      isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row.request_id) } }, icon("cancelled"), h("span", null, "Cancel ask")),
+      isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row) } }, icon("cancelled"), h("span", null, "Cancel ask")),
       h("button", { class: "link push", "aria-expanded": "true", on: { click: () => this.view.toggle(row.request_id) } }, "Show less", h("span", { class: "sr" }, ` of ${row.from} to ${row.to}`)));
   }
 }

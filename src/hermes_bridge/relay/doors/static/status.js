@@ -43,7 +43,7 @@ export function atRisk(row, at) {
   return row.deadline - at < (row.window_ms ?? 120000) / 4;
 }
 
-export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.started_at);
+export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.resent?.at(-1) ?? 0, row.started_at);
 
 /** The badge: shape, colour and words, always all three. */
 export function badge(row, at) {
@@ -72,7 +72,7 @@ const REFUSED = {
   unknown_agent: (row) => ["No agent is called ", bdi(row.to), "."],
   unknown_conversation: (row) => [bdi(row.from), " is not part of this conversation."],
   not_allowed: (row) => [bdi(row.from), " may not ask ", bdi(row.to), "."],
-  would_deadlock: (row) => (row.error ? ["Refused: ", bdi(row.error), "."] : ["Refused: ", bdi(row.from), " and ", bdi(row.to), " would wait for each other."]),
+  would_deadlock: (row) => (row.error && row.error !== "depth" ? ["Refused: ", bdi(row.error), " would wait for each other."] : ["Refused: ", bdi(row.from), " and ", bdi(row.to), " would wait for each other."]),
   turn_limit: (row, limits) => `${limits.max_turns ?? "Too many"} exchanges within an hour, the limit.`,
   queue_full: (row, limits) => [bdi(row.to), ` has ${limits.max_pending ?? "too many"} asks waiting, the limit.`],
   rate_limited: (row, limits) => [bdi(row.from), limits.rate_per_minute ? ` asked ${limits.rate_per_minute} times within a minute, the limit.` : " asks more often than it may."],

@@ -5,8 +5,8 @@ import { setClock } from "./time.js";
 export const CUT = 4000;
 
 export const store = {
-  rows: new Map(), agents: new Map(), limits: {}, info: {}, how: "retry",
-  asOf: 0, nextTry: 0, csrf: "", signedIn: false, canCancel: false, storeUp: true, ready: false,
+  rows: new Map(), agents: new Map(), limits: {}, how: "retry",
+  asOf: 0, nextTry: 0, csrf: "", signedIn: false, canCancel: false, store: null, open: 0, restarting: false, ready: false,
 };
 
 const listeners = new Map();
@@ -59,17 +59,39 @@ export function setHow(how) {
   tell("how");
 }
 
+/** Takes heartbeats: small changes of rows that are known. */
+export function takeBeats(beats) {
+  const changed = [];
+  for (const beat of beats) {
+    const row = store.rows.get(beat.request_id);
+    if (!row || row.ended_at) continue;
+    const times = beat.heard_at > (row.beat_times?.at(-1) ?? 0) ? [...(row.beat_times ?? []), beat.heard_at].slice(-128) : row.beat_times;
+    store.rows.set(beat.request_id, { ...row, ...beat, beat_times: times });
+    changed.push(beat.request_id);
+  }
+  return changed;
+}
+
+export function takeStore(state) {
+  const before = store.store;
+  store.store = state;
+  if (!before || before.up !== state.up || before.lost !== state.lost) tell("store", before);
+}
+
 /** Reads the whole state: the newest exchanges, the open ones, the agents. */
 export async function refresh() {
   const state = await ask(`/ui/api/state?cut=${CUT}`);
   setClock(state.now);
   Object.assign(store, {
     asOf: state.now, limits: state.limits, csrf: state.csrf, signedIn: state.signed_in,
-    canCancel: state.signed_in, info: state, ready: true,
+    canCancel: state.signed_in, open: state.open, connector: state.connector ?? false, ready: true,
   });
   takeAgents(state.agents);
+  takeStore(state.store);
+  const stillOpen = new Set([...state.exchanges, ...state.open_exchanges].filter((row) => !row.ended_at).map((row) => row.request_id));
+  const doubtful = state.open <= stillOpen.size ? [...store.rows.values()].filter((row) => !row.ended_at && !stillOpen.has(row.request_id)) : [];
   const changed = take([...state.exchanges, ...state.open_exchanges]);
-  if (store.storeUp !== state.store.up) { store.storeUp = state.store.up; tell("store"); }
+  for (const row of doubtful.slice(0, 50)) changed.push(...take([await ask(`/ui/api/exchanges/${encodeURIComponent(row.request_id)}`).catch(() => row)]));
   tell("state", state);
   if (changed.length) tell("rows", changed);
   return state;
