@@ -27,6 +27,8 @@ TEXT = "Seu pedido chega amanhã."
         ("⚠️ Message delivery failed after multiple attempts. Please try again", FINAL, "notice"),
         ("Sorry, I encountered an error (UnicodeEncodeError).\nx", INTERIM, "error"),
         ("HTTP 401: Provided authentication token is expired", FINAL, "error"),
+        (TEXT, Circumstance(webhook=True, notify=True, turn_failed=True), "error"),
+        ("x rejected your API key.\n\nProvider said: HTTP 401: expired", FINAL, "error"),
         ("⚠️ API call failed after 3 retries: x", FINAL, "error"),
         ("Use HTTP 401 when the token is missing.", FINAL, "final"),
         ("[SILENT]", FINAL, "silence"),

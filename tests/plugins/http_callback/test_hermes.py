@@ -237,9 +237,7 @@ def test_an_answer_that_hermes_ledger_redelivers_arrives_bare_and_once(
     import sqlite3
 
     db = sqlite3.connect(bot.gateway.home / "state.db")
-    done = db.execute(
-        "UPDATE delivery_obligations SET state='attempting', owner_pid=1, owner_started_at=1"
-    )
+    done = db.execute("UPDATE delivery_obligations SET state='attempting'")
     db.commit()
     db.close()
     assert done.rowcount == 1
@@ -306,13 +304,13 @@ def test_hermes_send_delivers_without_a_gateway_and_through_it_when_there_is_one
 def test_deliver_only_routes_are_delivered_and_a_refusal_reaches_the_caller(
     gateways: Gateways, receiver: Receiver
 ) -> None:
-    bot = Bot(gateways, receiver, metadata_from={"n": "{n}"}).start()
+    bot = Bot(gateways, receiver, metadata_from={"number": "{n}"}).start()
     bot.subscribe(receiver.url, "push", "--deliver-only")
     bot.subscribe("http://10.9.8.7/", "blocked", "--deliver-only")
     assert bot.post({"message": "ping", "n": 7}, "event-1", "push") == 200
     [got] = receiver.wait(1)
     assert got.content == "Customer said: ping"
-    assert got.json["metadata"] == {"n": 7}
+    assert got.json["metadata"] == {"number": 7}
     with pytest.raises(urllib.error.HTTPError) as refused:
         bot.post({"message": "ping"}, "event-2", "blocked")
     assert refused.value.code == 502

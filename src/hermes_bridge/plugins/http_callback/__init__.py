@@ -25,6 +25,7 @@ def register(ctx: Any) -> None:
         ctx.register_platform(**_platform(name, label))
     if hasattr(ctx, "register_hook"):
         ctx.register_hook("pre_gateway_dispatch", _before_dispatch)
+        ctx.register_hook("on_session_end", _after_turn)
     if hasattr(ctx, "register_cli_command"):
         from . import cli
 
@@ -88,6 +89,12 @@ def _before_dispatch(**facts: Any) -> None:
     from . import webhook_bridge
 
     webhook_bridge.before_dispatch(**facts)
+
+
+def _after_turn(**facts: Any) -> None:
+    from . import webhook_bridge
+
+    webhook_bridge.after_turn(**facts)
 
 
 def _seed() -> dict[str, Any] | None:

@@ -23,6 +23,11 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_ERROR = 1_500
+_ERROR_MARKS = (
+    "\n\nProvider said: ",
+    "Your request was not processed. Send it again",
+    "and retrying won't help. Pick another model with /model",
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Circumstance:
     job: bool = False
     bridged: bool = True
     """Whether the webhook platform's marks can be seen at all on this Hermes."""
+    turn_failed: bool = False
+    """Hermes has said that the turn failed: its text is no answer."""
     failed: str = ""
     """The text of this chat that we could not store a moment ago, if any."""
 
@@ -68,7 +75,9 @@ def looks_like_error(content: str) -> bool:
     text = content.strip()
     if text.startswith(CRASH_PREFIX):
         return True
-    return len(text) <= _LONGEST_ERROR and _ERROR.match(text) is not None
+    if len(text) > _LONGEST_ERROR:
+        return False
+    return _ERROR.match(text) is not None or any(mark in text for mark in _ERROR_MARKS)
 
 
 def sort(content: str, how: Circumstance) -> Sorted:
@@ -83,7 +92,7 @@ def sort(content: str, how: Circumstance) -> Sorted:
         return Sorted("direct", content)
     if content.strip() in SILENCE:
         return Sorted("silence", content, "the agent chose not to answer")
-    if looks_like_error(content):
+    if how.turn_failed or looks_like_error(content):
         return Sorted("error", content)
     if how.webhook and not (how.notify or how.recorded or marked or how.failed == content):
         return Sorted("status", content)

@@ -33,6 +33,7 @@ class Origin:
     reply_to: str | None = None
     notify: bool = False
     recorded: bool = False
+    turn_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Intake:
             webhook=origin is not None,
             notify=bool(origin and origin.notify),
             recorded=bool(origin and origin.recorded),
+            turn_failed=bool(origin and origin.turn_failed),
             job=bool(call.metadata.get("job_id")),
             bridged=self.bridged,
             failed=self._failed.get(origin.chat if origin else call.chat_id, ""),

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 NAMES = (PLATFORM, ALIAS)
 ROUTE_MS = 2 * DAY_MS
+MOST_FAILED_TURNS = 256
 _MARK = "_http_callback_wrapped"
 _MEDIA = (
     "send_document",
@@ -50,6 +51,7 @@ class Scene:
 
 
 _NOBODY = Scene()
+_failed_turns: dict[str, None] = {}
 _scene: ContextVar[Scene] = ContextVar("http_callback_scene", default=_NOBODY)
 
 
@@ -139,7 +141,8 @@ def _scene_of(
     extra = delivery.get("deliver_extra")
     extra = extra if isinstance(extra, dict) else {}
     event = str(reply_to) if reply_to else None
-    return Scene(Origin(chat_id, event, notify, recorded), url=str(extra.get("url") or ""))
+    failed = notify and chat_id in _failed_turns
+    return Scene(Origin(chat_id, event, notify, recorded, failed), url=str(extra.get("url") or ""))
 
 
 def _wrapped_direct(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -282,6 +285,23 @@ def learn(delivery: dict[str, Any], payload: Any, settings: Settings) -> dict[st
         if isinstance(delivery.get(key), str):
             found[key] = delivery[key]
     return found
+
+
+def after_turn(failed: Any = None, **_: Any) -> None:
+    """Hook `on_session_end`: remember that a turn failed (Hermes 0.22 says so, 0.19 does not)."""
+    try:
+        from gateway.session_context import get_session_env
+    except ImportError:
+        return
+    chat = str(get_session_env("HERMES_SESSION_CHAT_ID", "") or "")
+    if not chat:
+        return
+    if failed is True:
+        if len(_failed_turns) >= MOST_FAILED_TURNS:
+            _failed_turns.pop(next(iter(_failed_turns)))
+        _failed_turns[chat] = None
+    else:
+        _failed_turns.pop(chat, None)
 
 
 def before_dispatch(event: Any = None, gateway: Any = None, **_: Any) -> None:
