@@ -555,7 +555,8 @@ class Bot:
         if inspect.isawaitable(answer):
             answer = await answer
         if answer is not None:
-            await self.reply(wake["request_id"], answer)
+            with contextlib.suppress(ConnectionClosed, ConnectionError):  # the link ended meanwhile
+                await self.reply(wake["request_id"], answer)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

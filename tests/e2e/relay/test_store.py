@@ -1,0 +1,249 @@
+"""Trouble with the store: a real relay, a real file, and somebody who spoils it (law 5).
+
+An ask neither fails nor waits because of the store; one line tells of the trouble and one of its
+end; what was missed is written afterwards.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+
+import anyio
+import pytest
+from tests.harness.relay import Bot, Json, Make, Mcp, RelayProcess, eventually
+
+pytestmark = pytest.mark.anyio
+
+
+async def works(relay: RelayProcess, count: int = 20) -> list[str]:
+    """Ask and be answered `count` times, quickly; the request ids."""
+    rids = []
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "ok"
+        began = time.monotonic()
+        for number in range(count):
+            said = await a.ask("b", str(number))
+            assert said["ok"], said
+            rids.append(said["request_id"])
+        assert (await a.rpc("initialize", {"protocolVersion": "2025-11-25"})).status == 200
+        assert len((await a.rpc("tools/list")).message["result"]["tools"]) == 5
+        assert time.monotonic() - began < 5  # generous: a store that is waited for costs more
+    return rids
+
+
+def stored(relay: RelayProcess) -> dict[str, str]:
+    with sqlite3.connect(f"file:{relay.database}?mode=ro", uri=True, timeout=5) as rows:
+        found = dict(rows.execute("SELECT request_id, status FROM hermes_bridge_exchanges"))
+    rows.close()
+    return found
+
+
+async def up(relay: RelayProcess) -> Json:
+    def is_up() -> Json | None:
+        health = relay.health()
+        return health if health["store"] == "up" and not health["store_waiting"] else None
+
+    found: Json = await eventually(is_up, "the store up", 20)
+    return found
+
+
+async def test_a_locked_file_costs_no_ask_and_nothing_is_lost(relays: Make) -> None:
+    """T5, T44."""
+    relay = relays()
+    before = await works(relay)
+    await up(relay)
+    thief = sqlite3.connect(relay.database, isolation_level=None)
+    thief.execute("BEGIN EXCLUSIVE")
+    during = await works(relay)
+    await eventually(lambda: relay.health()["store"] == "down", "noticed", 15)
+    assert relay.get("/ready")[0] == 200
+    during += await works(relay)
+    thief.execute("ROLLBACK")
+    thief.close()
+    await up(relay)
+    rows = stored(relay)
+    assert {rows.get(rid) for rid in before + during} == {"ok"}
+    assert len(relay.events("store.down")) == 1
+    assert len(relay.events("store.up")) == 1
+    assert relay.health()["store_lost"] == 0
+
+
+async def test_a_file_that_is_removed_is_made_again(relays: Make) -> None:
+    relay = relays()
+    await works(relay)
+    await up(relay)
+    for name in ("relay.db", "relay.db-wal", "relay.db-shm"):
+        (relay.folder / name).unlink(missing_ok=True)
+    rids = await works(relay)
+    await eventually(lambda: relay.database.exists(), "a new file", 15)
+    await up(relay)
+    rows = await eventually(lambda: stored(relay), "rows", 15)
+    assert {rows.get(rid) for rid in rids} == {"ok"}
+    async with Mcp(relay, "a") as a:
+        assert (await a.tool("wait_answer", {"request_id": rids[0]}))["answer"] == "ok"
+
+
+async def test_a_file_of_garbage_does_not_keep_it_from_working(relays: Make) -> None:
+    relay = relays(start=False)
+    relay.database.write_bytes(os.urandom(8192))
+    relay.start()
+    await works(relay)
+    health = relay.health()
+    assert (health["status"], health["store"]) == ("ok", "down")
+    assert len(relay.events("store.down")) <= 2
+    assert "not a database" in relay.events("store.down")[0]["cause"]
+
+
+async def test_a_folder_that_cannot_be_written_does_not_keep_it_from_working(relays: Make) -> None:
+    relay = relays(start=False)
+    blocked = relay.folder / "blocked"
+    blocked.write_text("a file where a folder should be")
+    relay.write({**relay.config, "db": {"driver": "sqlite", "path": str(blocked / "relay.db")}})
+    relay.start()
+    await works(relay)
+    assert relay.health()["store"] == "down"
+    blocked.unlink()  # the operator mends it
+    await up(relay)
+    assert (blocked / "relay.db").exists()
+    assert len(relay.events("store.up")) <= 1
+
+
+async def test_a_full_disk_costs_no_ask(relays: Make) -> None:
+    """The file may not grow: the limit of the process on file sizes stands in for a full disk."""
+    relay = relays(start=False, chatty=True)
+    full = relay.folder / "full.py"
+    full.write_text(
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    )
+    (relay.folder / "sitecustomize.py").write_text(full.read_text())
+    relay.env["PYTHONPATH"] = str(relay.folder)
+    relay.start()
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "y" * 5000
+        for _ in range(100):
+            assert (await a.ask("b", "x" * 5000))["ok"]
+    await eventually(lambda: relay.health()["store"] == "down", "noticed", 15)
+    assert relay.events("store.down")
+    assert (
+        "full" in relay.events("store.down")[0]["cause"]
+        or "I/O" in relay.events("store.down")[0]["cause"]
+    )
+    assert await anyio.to_thread.run_sync(relay.stop) == 0
+
+
+async def test_a_store_that_comes_late_gives_its_open_asks_back(relays: Make) -> None:
+    """Started while the file is locked: it works at once, and resumes when it can read."""
+    relay = relays(chatty=True)
+    async with Mcp(relay, "a") as a:
+        queued = await a.ask("b", "left open", if_offline="queue", wait_ms=0)
+        await up(relay)
+        relay.kill()
+        thief = sqlite3.connect(relay.database, isolation_level=None)
+        thief.execute("PRAGMA locking_mode=EXCLUSIVE")
+        thief.execute("BEGIN EXCLUSIVE")
+        await anyio.to_thread.run_sync(relay.start)
+        assert relay.health()["store"] == "down"
+        assert (await a.ask("c", "?"))["error"] == "agent_offline"
+        async with Bot(relay, "b", hello=True) as b:
+            await b.no_wake(0.3)
+            thief.execute("ROLLBACK")
+            thief.close()
+            wake = await b.wake(20)
+            assert wake["request_id"] == queued["request_id"]
+            await b.reply(wake["request_id"], "found again")
+        said = await a.tool("wait_answer", {"request_id": queued["request_id"]})
+        assert said["answer"] == "found again"
+
+
+async def test_a_database_of_the_seed_opens_and_shows(relays: Make) -> None:
+    """Rows of the original; one of them was left pending by a crash."""
+    relay = relays(start=False)
+    now = int(time.time() * 1000)
+    with sqlite3.connect(relay.database) as rows:
+        rows.execute(
+            "CREATE TABLE hermes_bridge_exchanges (request_id TEXT PRIMARY KEY, "
+            "conversation_id TEXT NOT NULL, from_agent TEXT NOT NULL, to_agent TEXT NOT NULL, "
+            "message TEXT NOT NULL, status TEXT NOT NULL, answer TEXT, error TEXT, "
+            "started_at INTEGER NOT NULL, ended_at INTEGER)"
+        )
+        rows.executemany(
+            "INSERT INTO hermes_bridge_exchanges VALUES (?,?,?,?,?,?,?,?,?,?)",
+            [
+                ("r1", "c1", "a", "b", "old", "ok", "answer of old", None, now - 9000, now - 8000),
+                ("r2", "c1", "a", "b", "open", "pending", None, None, now - 5000, None),
+                ("r3", "c2", "a", "gone", "open", "pending", None, None, now - 5000, None),
+            ],
+        )
+    rows.close()
+    relay.start()
+    async with Mcp(relay, "a") as a, Bot(relay, "b") as b:
+        assert (await a.tool("wait_answer", {"request_id": "r1"}))["answer"] == "answer of old"
+        wake = await b.wake()
+        assert (wake["request_id"], wake["message"]) == ("r2", "open")
+        await b.reply("r2", "late but right")
+        assert (await a.tool("wait_answer", {"request_id": "r2"}))["answer"] == "late but right"
+        said = await a.tool("wait_answer", {"request_id": "r3"})
+        assert (said["ok"], said["error"]) == (False, "agent_offline")
+        b.on_wake = lambda wake: "we go on"
+        assert (await a.ask("b", "on", conversation_id="c1"))["answer"] == "we go on"
+
+
+async def test_a_relay_that_is_killed_again_and_again_under_load_loses_no_answer(
+    relays: Make,
+) -> None:
+    """T58: every ask with a key is answered exactly once, through five kills."""
+    relay = relays(max_pending=5000)
+    answers: dict[str, str] = {}
+    woken: dict[str, int] = {}
+    stopping = asyncio.Event()
+
+    def answer(wake: Json) -> str:
+        woken[wake["request_id"]] = woken.get(wake["request_id"], 0) + 1
+        return "to " + wake["message"]
+
+    async def bot() -> None:
+        while not stopping.is_set():
+            try:
+                async with Bot(relay, "b", hello=True) as b:
+                    b.on_wake = answer
+                    await b.socket.wait_closed()
+            except (OSError, EOFError, Exception) as error:
+                if stopping.is_set():
+                    raise
+                assert not isinstance(error, AssertionError)
+            await asyncio.sleep(0.05)
+
+    async def asks(number: int) -> None:
+        async with Mcp(relay, "a") as a:
+            for turn in range(15):
+                key = f"{number}.{turn}"
+                while key not in answers:
+                    try:
+                        said = await a.ask("b", key, idempotency_key=key, timeout=3)
+                        if said["ok"]:
+                            answers[key] = said["answer"]
+                    except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
+                        if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                            raise
+                    await asyncio.sleep(0.02)
+
+    async def kills() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0.25)
+            relay.kill()
+            await anyio.to_thread.run_sync(relay.start)
+
+    dialling = asyncio.create_task(bot())
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(kills())
+        for number in range(6):
+            group.create_task(asks(number))
+    stopping.set()
+    dialling.cancel()
+    await asyncio.gather(dialling, return_exceptions=True)
+    assert answers == {f"{n}.{t}": f"to {n}.{t}" for n in range(6) for t in range(15)}
+    await up(relay)
+    assert list(stored(relay).values()).count("ok") >= len(answers)
