@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 CODE := $(wildcard src tests benches examples)
 
-.PHONY: help setup demo test check lint types walls unit fix bench clean
+.PHONY: help setup demo demo-hermes test check lint types walls unit fix bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -24,6 +24,9 @@ setup: $(STAMP)  ## create the virtual environment
 
 demo: $(STAMP)  ## a relay, two agents, one real ask and its answer
 	@$(BIN)/hermes-bridge demo
+
+demo-hermes: $(STAMP)  ## two real Hermes bots that ask each other (MODEL_URL=, MODEL=, MODEL_KEY= for a real model)
+	@MODEL_KEY=$(MODEL_KEY) $(BIN)/python examples/two_hermes_bots/run.py --hermes $(or $(HERMES),0.19) --model-url '$(MODEL_URL)' --model $(or $(MODEL),scripted)
 
 test: check unit  ## everything: lint, types, walls, then all tests
 
