@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-TEST_LIMITS = {"ask_timeout_ms": 6_000, "ask_max_ms": 90_000, "reconnect_grace_ms": 8_000}
-"""Short enough to see a timeout; the heartbeat interval follows the window."""
+TEST_LIMITS = {"ask_timeout_ms": 30_000, "ask_max_ms": 90_000, "reconnect_grace_ms": 8_000}
+"""A window that outlives the start of a gateway on a busy machine; a cap that ends a stuck test."""
 
 
 def free_port() -> int:

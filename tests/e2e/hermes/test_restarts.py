@@ -16,9 +16,6 @@ from tests.plugins.bridge.fake_relay import FakeRelay
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
 
-LIMITS = {"ask_timeout_ms": 30_000}
-"""A gateway takes some seconds to come back, and its window must not end before it does."""
-
 
 @pytest.fixture(autouse=True)
 def _everything_is_up(world: World) -> None:
@@ -66,13 +63,14 @@ def test_a_bot_killed_in_a_turn_that_stays_away_is_disconnected(world: World) ->
     world.b.kill()
     done = asked.result(30)
     assert done["error"] == "agent_disconnected"
-    assert 6 < time.monotonic() - began < 15
+    assert time.monotonic() - began > world.relay.settings["reconnect_grace_ms"] / 1000 - 1
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_bot_that_is_back_within_the_grace_answers(world: World, end: str) -> None:
     world.relay.settings["reconnect_grace_ms"] = 60_000
     world.relay.reload()
+    world.llm.when("warm up", Say("warm"))
     gate = threading.Event()
     world.llm.when(f"survive a {end}", Say("I am back", gate=gate))
     asked = world.relay.ask_soon("asker", "b", f"survive a {end}")
