@@ -1,16 +1,12 @@
 """Spans to OTLP/HTTP: one exporter class, a list of targets, Langfuse is one of them.
 
 Each target has a bounded queue and a thread of its own. A target that is slow, down or wrong loses
-spans, which are counted, and nothing else: no ask ever waits for it. OpenTelemetry's records are
-loaded only when there is a target.
+spans, which are counted, and nothing else: no ask ever waits for it.
 """
 
 import asyncio
 import base64
-import gzip
 import logging
-import os
-import socket
 import urllib.error
 import urllib.request
 from collections import Counter, deque
@@ -25,9 +21,10 @@ import msgspec
 from hermes_bridge import __version__
 from hermes_bridge.errors import ConfigError
 from hermes_bridge.log import event
+from hermes_bridge.relay import otlp
 from hermes_bridge.relay.config import RelayConfig
 from hermes_bridge.relay.core.exchange import Exchange
-from hermes_bridge.relay.traces import Span, Tracer, Value
+from hermes_bridge.relay.traces import Span, Tracer
 
 _log = logging.getLogger("hermes_bridge.traces")
 _QUEUE = 20_000
@@ -77,8 +74,6 @@ def targets(config: RelayConfig) -> list[Target]:
         }
         url = _traces_url(base, "langfuse.base_url")
         found.append(Target(url=url, headers=headers, content=langfuse.content))
-    if found:
-        _check_installed()
     return found
 
 
@@ -93,16 +88,6 @@ def _traces_url(endpoint: str, key: str) -> str:
     if not path.endswith("/v1/traces"):
         path += "/v1/traces"
     return parts._replace(path=path).geturl()
-
-
-def _check_installed() -> None:
-    try:
-        import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "Traces (otlp, langfuse) need a package that is not installed.",
-            hint="Install it with `pip install 'hermes-bridge[otel]'`, or take the keys out.",
-        ) from None
 
 
 class Exports:
@@ -215,7 +200,7 @@ class Exporter:
         wait = 1.0
         for left in reversed(range(tries)):
             if body is None:
-                body = await loop.run_in_executor(self._thread, _encoded, batch, self.target)
+                body = await loop.run_in_executor(self._thread, encoded, batch, self.target)
             refused, cause, pause = await loop.run_in_executor(
                 self._thread, _post, self.target, body
             )
@@ -259,13 +244,12 @@ def _post(target: Target, body: bytes) -> tuple[int, str, float | None]:
     headers = {
         **target.headers,
         "Content-Type": "application/x-protobuf",
-        "Content-Encoding": "gzip",
         "User-Agent": f"hermes-bridge/{__version__}",
     }
     request = urllib.request.Request(target.url, body, headers, method="POST")  # noqa: S310
     try:
         with _opener().open(request, timeout=_POST_S) as answer:
-            return _refused(answer.read(65_536)), "", None
+            return otlp.refused(answer.read(65_536)), "", None
     except urllib.error.HTTPError as error:
         with error:
             cause = f"it answers {error.code}"
@@ -294,77 +278,6 @@ def _seconds(text: str | None) -> float:
     return float(text) if text and text.isdigit() else 0.0
 
 
-def _refused(content: bytes) -> int:
-    """Give how many spans the target says it did not take (OTLP's partial success)."""
-    if not content:
-        return 0
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceResponse,
-    )
-
-    try:
-        answer = ExportTraceServiceResponse.FromString(content)
-    except Exception:  # noqa: BLE001 - some proxies answer 200 with a page of their own
-        return 0
-    return int(answer.partial_success.rejected_spans)
-
-
-def _encoded(batch: Sequence[Make], target: Target) -> bytes:
+def encoded(batch: Sequence[Make], target: Target) -> bytes:
     """Give the body of a request with these spans."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-    )
-
-    request = ExportTraceServiceRequest()
-    resource = request.resource_spans.add()
-    for key, value in _RESOURCE:
-        _attribute(resource.resource.attributes.add(), key, value)
-    scope = resource.scope_spans.add()
-    scope.scope.name, scope.scope.version = "hermes_bridge", __version__
-    for make in batch:
-        _span(scope.spans.add(), make(), target.content)
-    return gzip.compress(request.SerializeToString(), 1)
-
-
-def _span(out: Any, span: Span, content: bool) -> None:
-    out.trace_id = bytes.fromhex(span.at.trace)
-    out.span_id = bytes.fromhex(span.at.span)
-    if span.parent:
-        out.parent_span_id = bytes.fromhex(span.parent)
-    out.name, out.kind, out.flags = span.name, span.kind, 0x101
-    out.start_time_unix_nano = span.begin * 1_000_000
-    out.end_time_unix_nano = max(span.begin, span.end) * 1_000_000
-    for key, value in span.attributes:
-        _attribute(out.attributes.add(), key, value)
-    if content:
-        for key, text in span.content:
-            _attribute(out.attributes.add(), key, text)
-    for name, at in span.events:
-        happened = out.events.add()
-        happened.name, happened.time_unix_nano = name, at * 1_000_000
-    if span.link is not None:
-        link = out.links.add()
-        link.trace_id = bytes.fromhex(span.link.trace)
-        link.span_id = bytes.fromhex(span.link.span)
-    if span.error:
-        out.status.code, out.status.message = 2, span.error
-
-
-def _attribute(out: Any, key: str, value: Value) -> None:
-    out.key = key
-    if isinstance(value, str):
-        out.value.string_value = value
-    elif isinstance(value, bool):
-        out.value.bool_value = value
-    elif isinstance(value, int):
-        out.value.int_value = value
-    else:
-        for text in value:
-            out.value.array_value.values.add().string_value = text
-
-
-_RESOURCE: list[tuple[str, Value]] = [
-    ("service.name", os.environ.get("OTEL_SERVICE_NAME") or "hermes-bridge"),
-    ("service.version", __version__),
-    ("service.instance.id", f"{socket.gethostname()}-{os.getpid()}"),
-]
+    return otlp.request([make() for make in batch], content=target.content)

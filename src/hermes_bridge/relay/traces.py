@@ -12,6 +12,7 @@ one whose id is the request id without its dashes. A caller that does not sample
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,12 +21,15 @@ from hermes_bridge.relay.core.exchange import Exchange, Status
 
 SERVER, CLIENT = 2, 3
 """Kinds, as OTLP numbers them."""
+_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 _FLIP = 0x5AA5_3CC3_0FF0_6996
 _encode = msgspec.json.Encoder().encode
 _LONGEST = 100_000
 """Characters of one text that are exported."""
 
-Value = str | int | bool | list[str]
+Value = str | int
+Fact = str | tuple[str, ...]
+Facts = tuple[tuple[str, Fact], ...]
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -62,7 +66,7 @@ class Context(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A span to be exported. `content` is for targets that take message texts."""
+    """A span to be exported. `content` gives the texts, for targets that take them."""
 
     name: str
     kind: int
@@ -70,8 +74,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parent: str | None
     begin: int
     end: int
-    attributes: list[tuple[str, Value]]
-    content: list[tuple[str, str]]
+    conversation: str
+    """`gen_ai.conversation.id` and `session.id`: on every span, so that each can be found by it."""
+    facts: Facts
+    """Attributes that many spans share."""
+    own: list[tuple[str, Value]]
+    """Attributes of this span alone."""
+    content: Callable[[], list[tuple[str, str]]]
     error: str = ""
     events: list[tuple[str, int]] = []
     link: Context | None = None
@@ -122,16 +131,13 @@ class Tracer:
 
 
 def context(parent: str | None) -> Context | None:
-    """Read a `traceparent`; nothing for what is none."""
+    """Read a `traceparent` that `policy.trace` let through."""
     if parent is None or len(parent) < 55:
         return None
-    trace, span, flags = parent[3:35], parent[36:52], parent[53:55]
-    try:
-        if not int(trace, 16) or not int(span, 16):
-            return None
-        return Context(trace, span, bool(int(flags, 16) & 1))
-    except ValueError:
+    trace, span = parent[3:35], parent[36:52]
+    if trace == _NO_TRACE or span == _NO_SPAN:
         return None
+    return Context(trace, span, sampled(parent))
 
 
 def sampled(trace: str | None) -> bool:
@@ -155,21 +161,14 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
     at = context(x.trace) or _place(x, None)
     outcome = "pending" if pending else x.status.value
     error = "" if pending or x.status is Status.OK else outcome
-    attributes: list[tuple[str, Value]] = [
-        ("gen_ai.operation.name", "invoke_agent"),
-        ("gen_ai.provider.name", "hermes_bridge"),
-        ("gen_ai.agent.name", x.target),
-        ("gen_ai.agent.id", x.target),
-        *_common(x.conv, x.asker, f"{x.asker} \N{RIGHTWARDS ARROW} {x.target}", [outcome]),
-        ("langfuse.observation.type", "agent"),
+    own: list[tuple[str, Value]] = [
         ("hermes_bridge.request_id", x.rid),
-        ("hermes_bridge.outcome", outcome),
         ("hermes_bridge.attempts", x.attempt),
         ("hermes_bridge.heartbeats", x.beats),
         ("hermes_bridge.depth", x.depth),
     ]
     if error:
-        attributes += [("error.type", error), *_bad(x.reason or error)]
+        own.append(("langfuse.observation.status_message", (x.reason or error)[:500]))
     return Span(
         name=f"invoke_agent {x.target}",
         kind=CLIENT,
@@ -177,8 +176,10 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
         parent=_door_of(at.span),
         begin=x.at,
         end=x.at if pending else x.ended_at,
-        attributes=attributes,
-        content=_said(x),
+        conversation=x.conv,
+        facts=_of_ask(x.asker, x.target, outcome, error),
+        own=own,
+        content=lambda: _said(x),
         error=error,
         events=[(n, t) for n, t in (("sent", x.sent_at), ("taken", x.taken_at)) if t],
     )
@@ -187,36 +188,19 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
 def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Span:
     """Give the span of a tool call. `dice` is 24 random bytes, in hexadecimal."""
     parent = context(call.parent)
-    own = context(x.trace) if x is not None else None
-    if opened and own is not None:
-        at = Context(own.trace, _door_of(own.span), own.sampled)
+    place = context(x.trace) if x is not None else None
+    if opened and place is not None:
+        at = Context(place.trace, _door_of(place.span), place.sampled)
     else:
-        parent = parent or own
+        parent = parent or place
         at = Context(parent.trace if parent else dice[16:], dice[:16])
-    conversation = x.conv if x is not None else getattr(call.given, "conversation_id", None)
-    outcome = getattr(call.given, "error", None) or getattr(call.given, "code", None)
-    attributes: list[tuple[str, Value]] = [
-        ("mcp.method.name", "tools/call"),
-        ("gen_ai.tool.name", call.tool),
-        ("gen_ai.operation.name", "execute_tool"),
-        ("network.transport", "tcp"),
-        ("network.protocol.name", call.door),
-        *_common(conversation, call.agent, *(_title(call, x))),
-        ("langfuse.observation.type", "tool"),
-    ]
-    for name, value in (
-        ("jsonrpc.request.id", call.rpc_id),
-        ("mcp.protocol.version", call.version),
-        ("client.address", call.peer),
-        ("hermes_bridge.request_id", x.rid if x is not None else None),
-        ("hermes_bridge.outcome", outcome),
-    ):
-        if isinstance(value, str) and value:
-            attributes.append((name, value))
-    if call.error:
-        attributes += [("error.type", call.error), *_bad(call.error)]
-        if call.error.lstrip("-").isdigit():
-            attributes.append(("rpc.response.status_code", call.error))
+    given = call.given
+    own: list[tuple[str, Value]] = [("jsonrpc.request.id", call.rpc_id)]
+    conversation = x.conv if x is not None else getattr(given, "conversation_id", None)
+    if x is not None:
+        own.append(("hermes_bridge.request_id", x.rid))
+    outcome = getattr(given, "error", None) or getattr(given, "code", None)
+    pair = (x.asker, x.target, x.status.value if x.ended else "") if x is not None else None
     return Span(
         name=f"tools/call {call.tool}",
         kind=SERVER,
@@ -224,37 +208,76 @@ def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Sp
         parent=parent.span if parent else None,
         begin=call.began,
         end=call.ended,
-        attributes=attributes,
-        content=_passed(call),
+        conversation=conversation if isinstance(conversation, str) else "",
+        facts=_of_call(
+            (call.tool, call.agent, call.door, call.peer, call.version or ""),
+            pair,
+            outcome if isinstance(outcome, str) else "",
+            call.error,
+        ),
+        own=own,
+        content=lambda: _passed(call),
         error=call.error,
         link=_other(call.link, parent),
     )
 
 
-def _common(
-    conversation: object, user: str, title: str, tags: list[str]
-) -> list[tuple[str, Value]]:
-    """Give what every span carries, so that every one of them can be found by it."""
-    found: list[tuple[str, Value]] = [("user.id", user), ("langfuse.trace.name", title)]
-    if isinstance(conversation, str) and conversation:
-        found += [("gen_ai.conversation.id", conversation), ("session.id", conversation)]
-    if tags:
-        found.append(("langfuse.trace.tags", tags))
-    return found
-
-
-def _title(call: ToolCall, x: Exchange | None) -> tuple[str, list[str]]:
-    if x is None:
-        return call.tool, []
-    title = f"{x.asker} \N{RIGHTWARDS ARROW} {x.target}"
-    return title, [x.status.value] if x.ended else []
-
-
-def _bad(why: str) -> list[tuple[str, Value]]:
-    return [
-        ("langfuse.observation.level", "ERROR"),
-        ("langfuse.observation.status_message", why[:500]),
+@lru_cache(maxsize=4096)
+def _of_ask(asker: str, target: str, outcome: str, error: str) -> Facts:
+    """Give what all exchanges of a pair with one outcome have in common."""
+    facts: list[tuple[str, Fact]] = [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.provider.name", "hermes_bridge"),
+        ("gen_ai.agent.name", target),
+        ("gen_ai.agent.id", target),
+        ("user.id", asker),
+        ("langfuse.trace.name", _title(asker, target)),
+        ("langfuse.trace.tags", (outcome,)),
+        ("langfuse.observation.type", "agent"),
+        ("hermes_bridge.outcome", outcome),
     ]
+    if error:
+        facts += (("error.type", error), ("langfuse.observation.level", "ERROR"))
+    return tuple(facts)
+
+
+@lru_cache(maxsize=4096)
+def _of_call(
+    who: tuple[str, str, str, str, str], pair: tuple[str, str, str] | None, outcome: str, error: str
+) -> Facts:
+    """Give what calls of one kind have in common; `who` is tool, agent, door, peer, version."""
+    tool, agent, door, peer, version = who
+    facts: list[tuple[str, Fact]] = [
+        ("mcp.method.name", "tools/call"),
+        ("gen_ai.tool.name", tool),
+        ("gen_ai.operation.name", "execute_tool"),
+        ("network.transport", "tcp"),
+        ("network.protocol.name", door),
+        ("user.id", agent),
+        ("langfuse.trace.name", _title(*pair[:2]) if pair else tool),
+        ("langfuse.observation.type", "tool"),
+    ]
+    if pair and pair[2]:
+        facts.append(("langfuse.trace.tags", (pair[2],)))
+    optional = (
+        ("client.address", peer),
+        ("mcp.protocol.version", version),
+        ("hermes_bridge.outcome", outcome),
+    )
+    facts += [fact for fact in optional if fact[1]]
+    if error:
+        facts += (
+            ("error.type", error),
+            ("langfuse.observation.level", "ERROR"),
+            ("langfuse.observation.status_message", error),
+        )
+        if error.lstrip("-").isdigit():
+            facts.append(("rpc.response.status_code", error))
+    return tuple(facts)
+
+
+def _title(asker: str, target: str) -> str:
+    return f"{asker} \N{RIGHTWARDS ARROW} {target}"
 
 
 def _said(x: Exchange) -> list[tuple[str, str]]:

@@ -1,0 +1,147 @@
+"""Spans as the bytes of an OTLP request (opentelemetry/proto/trace/v1, binary protobuf).
+
+Written by hand, because it is little and it counts: three spans an ask, fifteen attributes each.
+What repeats (names of agents, constants) is kept in its encoded form, so that an ask costs a third
+of what generated records cost. The tests decode it with OpenTelemetry's own.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+
+from hermes_bridge import __version__
+from hermes_bridge.relay.traces import Fact, Facts, Span, Value
+
+_fixed64 = struct.Struct("<Q").pack
+_SHORT = [bytes((n,)) for n in range(128)]
+_REMOTE_KNOWN = b"\x85\x01\x01\x03\x00\x00"
+"""flags (16): sampled, and it is known whether the parent is remote (it is not looked at)."""
+
+
+def request(spans: Iterable[Span], *, content: bool) -> bytes:
+    """Give the body of an `ExportTraceServiceRequest`; with `content` the message texts too."""
+    scope = _text(1, "hermes_bridge") + _text(2, __version__)
+    inner = _field(1, scope) + b"".join([_field(2, _span(span, content)) for span in spans])
+    return _field(1, _field(1, _resource()) + _field(2, inner))
+
+
+def refused(answer: bytes) -> int:
+    """Give how many spans a target says it did not take (`partial_success.rejected_spans`)."""
+    if len(answer) < 4 or answer[0] != 0x0A or answer[2] != 0x08:
+        return 0
+    number = shift = 0
+    for byte in answer[3:13]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number
+    return 0
+
+
+def _span(span: Span, content: bool) -> bytes:
+    at = span.at
+    parts = [
+        b"\x0a\x10",
+        bytes.fromhex(at.trace),
+        b"\x12\x08",
+        bytes.fromhex(at.span),
+        _text(5, span.name),
+        _SHORT[6 << 3] + _SHORT[span.kind],
+        b"\x39",
+        _fixed64(span.begin * 1_000_000),
+        b"\x41",
+        _fixed64(max(span.begin, span.end) * 1_000_000),
+    ]
+    if span.parent:
+        parts += (b"\x22\x08", bytes.fromhex(span.parent))
+    parts.append(_block(span.facts))
+    if span.conversation:
+        parts.append(_conversation(span.conversation))
+    parts += [_attribute(key, value) for key, value in span.own]
+    if content:
+        parts += [_attribute(key, text) for key, text in span.content()]
+    for name, instant in span.events:
+        parts.append(_field(11, b"\x09" + _fixed64(instant * 1_000_000) + _text(2, name)))
+    if span.link is not None:
+        ids = bytes.fromhex(span.link.trace), bytes.fromhex(span.link.span)
+        parts.append(_field(13, b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1]))
+    if span.error:
+        parts.append(_field(15, _text(2, span.error) + b"\x18\x02"))
+    parts.append(_REMOTE_KNOWN)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _block(facts: Facts) -> bytes:
+    """Give attributes that many spans share."""
+    return b"".join([_attribute(key, value) for key, value in facts])
+
+
+def _attribute(key: str, value: Value | Fact) -> bytes:
+    """Give one entry of `attributes` (9) of a span."""
+    if isinstance(value, str):
+        name, text = _key(key), value.encode("utf-8", "replace")
+        size = len(text)
+        whole = len(name) + size + 4
+        if whole < 128:  # every length is one byte
+            return b"\x4a%c%b\x12%c\x0a%c%b" % (whole, name, size + 2, size, text)
+    return _field(9, _pair(key, value))
+
+
+@lru_cache(maxsize=1024)
+def _conversation(conversation: str) -> bytes:
+    """Give the two attributes that all spans of a conversation carry."""
+    return _attribute("gen_ai.conversation.id", conversation) + _attribute(
+        "session.id", conversation
+    )
+
+
+def _pair(key: str, value: Value | Fact) -> bytes:
+    if isinstance(value, str):
+        spelt = _text(1, value)
+    elif isinstance(value, int):
+        spelt = b"\x18" + _varint(value)
+    else:
+        spelt = _field(5, b"".join([_field(1, _text(1, text)) for text in value]))
+    return _key(key) + b"\x12" + _varint(len(spelt)) + spelt
+
+
+@lru_cache(maxsize=256)
+def _key(key: str) -> bytes:
+    return _text(1, key)
+
+
+@lru_cache(maxsize=1)
+def _resource() -> bytes:
+    pairs = (
+        ("service.name", os.environ.get("OTEL_SERVICE_NAME") or "hermes-bridge"),
+        ("service.version", __version__),
+        ("service.instance.id", f"{socket.gethostname()}-{os.getpid()}"),
+    )
+    return b"".join([_field(1, _pair(key, value)) for key, value in pairs])
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode("utf-8", "replace"))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Give a field that carries its length; all numbers here are below 16."""
+    size = len(content)
+    if size < 128:
+        return _SHORT[number << 3 | 2] + _SHORT[size] + content
+    return _SHORT[number << 3 | 2] + _varint(size) + content
+
+
+def _varint(number: int) -> bytes:
+    if 0 <= number < 128:
+        return _SHORT[number]
+    number &= 0xFFFF_FFFF_FFFF_FFFF
+    out = bytearray()
+    while number > 127:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
