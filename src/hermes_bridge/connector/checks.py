@@ -83,7 +83,7 @@ def env_lines(identity: Identity) -> list[str]:
         "GATEWAY_RELAY_SECRET=<the `secret` of this row in the identity file>",
         f"GATEWAY_RELAY_PLATFORMS={identity.platform}",
         f"GATEWAY_RELAY_BOT_IDS='{bots}'",
-        "RELAY_HOME_CHANNEL=none  # keeps the 'no home channel' notice out of the chats",
+        "RELAY_HOME_CHANNEL=none",
     ]
 
 

@@ -5,6 +5,7 @@ say. The connector does everything else: who is addressed, what was seen, what m
 who may speak. `docs/guides/connector-own-platform.md` walks through an example.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -169,3 +170,77 @@ class Settings(NamedTuple):
     pong_timeout_ms: int = 45_000
     connect_timeout_ms: int = 30_000
     operation_timeout_ms: int = 20_000
+
+
+class BarePlatform:
+    """What a platform does when it says nothing else: derive from it and write what yours can.
+
+    A derived class needs `capabilities`, `start` and `send`.
+    """
+
+    capabilities: Capabilities
+
+    async def run(self) -> None:
+        """Nothing happens in the background."""
+        await asyncio.Event().wait()
+
+    async def stop(self, bot_id: str) -> None:
+        """There is nothing to log out of."""
+
+    def account(self, bot_id: str) -> Account:
+        """Every account is there."""
+        return Account(ONLINE)
+
+    def listens(self, bot_id: str, channel: str) -> bool:
+        """Every account is everywhere."""
+        return True
+
+    async def edit(self, identity: Identity, channel: str, message_id: str, text: str) -> None:
+        """Not offered."""
+        raise _not_offered("edit")
+
+    async def delete(self, identity: Identity, channel: str, message_id: str) -> None:
+        """Not offered."""
+        raise _not_offered("delete")
+
+    async def react(
+        self, identity: Identity, channel: str, message_id: str, emoji: str, *, remove: bool
+    ) -> None:
+        """Not offered."""
+        raise _not_offered("react")
+
+    def typing(self, identity: Identity, channel: str) -> None:
+        """Nobody is shown."""
+
+    async def chat_info(self, identity: Identity, channel: str) -> tuple[str, str]:
+        """A channel is a group and its name is its id."""
+        return channel, "group"
+
+    async def history(
+        self, identity: Identity, channel: str, *, after: str = "", limit: int = 50
+    ) -> list[Message]:
+        """Nothing is remembered: what is said while an account is away is not heard."""
+        return []
+
+    async def upload(self, identity: Identity, kind: str, file: File) -> Attachment:
+        """Not offered."""
+        raise _not_offered("upload")
+
+    async def fetch(self, identity: Identity, attachment: Attachment) -> File:
+        """Not offered."""
+        raise _not_offered("fetch")
+
+    async def genuine(self, identity: Identity, message: Message) -> bool:
+        """There are no scheduled prompts."""
+        return False
+
+    async def login(self, identity: Identity) -> Account:
+        """Everybody may come in."""
+        return Account(ONLINE)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _not_offered(what: str) -> PlatformError:
+    return PlatformError(f"this platform has no {what}", code=OPERATION, ambiguous=False)
