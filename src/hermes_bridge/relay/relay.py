@@ -52,6 +52,10 @@ class LinkPort(Protocol):
         """Queue one frame; a link that cannot keep up is closed by its door."""
         ...
 
+    def wake(self, exchange: Exchange) -> None:
+        """Queue one wake; it is spelt when the bot can read it."""
+        ...
+
     def close(self, code: int, reason: str) -> None:
         """Close the connection."""
         ...
@@ -341,7 +345,7 @@ class Relay:
         seated = self._ports.get(effect.exchange.target)
         link = self.roster.link(effect.exchange.target)
         if seated is not None and link is not None and seated[0] == effect.generation:
-            seated[1].send(frames.wake(effect.exchange, protocol=link.protocol, now=now))
+            seated[1].wake(effect.exchange)
             if self.watchers:
                 self._watch("sent", effect.exchange)
         return ()

@@ -35,6 +35,7 @@ _HELLO_WAIT_S = 0.3
 """How long a fresh link may take to say `hello` before it is taken for a seed adapter."""
 _QUEUE_FRAMES = 4_096
 _QUEUE_BYTES = 16_777_216
+"""What may wait on a link beside wakes, which wait as the exchanges that are open anyway."""
 _STUCK_S = 30.0
 """How long a bot may leave a full socket unread."""
 _CLOSE_S = 3.0
@@ -98,8 +99,8 @@ class LinkDoor:
         self._door, self._relay = door, door.relay
         self.agent, self.token = agent, token
         self._socket, self._send_asgi = socket, send
-        self._waiting: list[str] = []
-        self._waiting_bytes = 0
+        self._waiting: list[str | Exchange] = []
+        self._waiting_frames = self._waiting_bytes = 0
         self._closed = False
         self._calls: set[_LinkCall] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,13 +141,30 @@ class LinkDoor:
         """Write a frame, or queue it behind others that wait; over the bound the link is given up."""
         if self._closed or (not self._waiting and self._socket.write(frame)):
             return
-        self._waiting.append(frame)
+        self._queue(frame)
+        self._waiting_frames += 1
         self._waiting_bytes += len(frame)
-        if self._stuck is None:
-            loop = asyncio.get_running_loop()
-            self._stuck = loop.call_later(_STUCK_S, self._give_up, "it did not read for too long")
-        if len(self._waiting) > _QUEUE_FRAMES or self._waiting_bytes > _QUEUE_BYTES:
+        if self._waiting_frames > _QUEUE_FRAMES or self._waiting_bytes > _QUEUE_BYTES:
             self._give_up("too much waits for it to be read")
+
+    def wake(self, exchange: Exchange) -> None:
+        """Write a wake, or queue its exchange: however many wait, their texts are held once."""
+        if self._closed or (not self._waiting and self._socket.write(self._spell_wake(exchange))):
+            return
+        self._queue(exchange)
+
+    def _spell_wake(self, exchange: Exchange) -> str:
+        protocol, now = self._link.protocol, self._relay.clock.now()
+        return frames.wake(exchange, protocol=protocol, now=now)
+
+    def _queue(self, what: str | Exchange) -> None:
+        self._waiting.append(what)
+        if self._stuck is None:
+            self._stuck = self._stuck_timer()
+
+    def _stuck_timer(self) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(_STUCK_S, self._give_up, "it did not read for too long")
 
     def close(self, code: int, reason: str) -> None:
         """Close the link; what waits for the bot is sent again on its next one."""
@@ -165,13 +183,21 @@ class LinkDoor:
 
     def _flush(self) -> None:
         """The bot reads again."""
-        while self._waiting and not self._closed:
-            if not self._socket.write(self._waiting[0]):
-                return
-            self._waiting_bytes -= len(self._waiting.pop(0))
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        if self._closed or self._stuck is None:
+            return
+        self._stuck.cancel()
+        gone = 0
+        for what in self._waiting:
+            if isinstance(what, str):
+                if not self._socket.write(what):
+                    break
+                self._waiting_frames -= 1
+                self._waiting_bytes -= len(what)
+            elif not (what.ended or self._socket.write(self._spell_wake(what))):
+                break
+            gone += 1
+        del self._waiting[:gone]
+        self._stuck = self._stuck_timer() if self._waiting else None
 
     # The bot's side
 
