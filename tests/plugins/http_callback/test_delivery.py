@@ -12,7 +12,7 @@ from tests.plugins.http_callback.conftest import Plugin
 from tests.plugins.http_callback.receiver import Got, Receiver, Reply
 
 from hermes_bridge.plugins.http_callback import signing
-from hermes_bridge.plugins.http_callback.intake import Call
+from hermes_bridge.plugins.http_callback.intake import Call, Origin
 from hermes_bridge.plugins.http_callback.service import Service
 
 Plugins = Callable[..., Plugin]
@@ -169,6 +169,30 @@ def test_what_is_no_answer_is_kept_back_and_told(plugins: Plugins, text: str) ->
     receipt = plugin.answer("https://backend.example/cb", text)
     assert receipt.state == "suppressed"
     assert plugin.row(receipt.id)["reason"]
+
+
+@pytest.mark.clause("callback.kind.3")
+def test_what_hermes_says_while_a_session_is_busy_stays_here_and_the_answer_goes_out(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    plugin = plugins()
+    chat = "webhook:support:session:55"
+    busy = ["↪ Redirected current run", "⏳ Queued for the next turn", "⚠️ Compressing context"]
+    for text in busy:
+        call = Call(receiver.url, text, origin=Origin(chat))
+        assert asyncio.run(plugin.service.accept(call)).state == "suppressed"
+    receipt = plugin.answer(receiver.url, "the one answer", chat=chat, reply_to="event-2")
+    plugin.wait_state(receipt.id, "delivered")
+    assert [got.content for got in receiver.got] == ["the one answer"]
+
+
+def test_status_lines_reach_a_receiver_that_asked_for_them(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    plugin = plugins(statuses="send")
+    call = Call(receiver.url, "⏳ Queued", origin=Origin("webhook:r:1"))
+    asyncio.run(plugin.service.accept(call))
+    assert receiver.wait(1)[0].json["hermes"]["kind"] == "status"
 
 
 @pytest.mark.clause("callback.kind.4")

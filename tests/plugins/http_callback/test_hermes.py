@@ -4,7 +4,10 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -37,7 +40,9 @@ def free_port() -> int:
 class Bot:
     """A gateway with the plugin, a webhook port, and the CLI of its home."""
 
-    def __init__(self, gateways: Gateways, receiver: Receiver, **extra: Any) -> None:
+    def __init__(
+        self, gateways: Gateways, receiver: Receiver, *, bare: bool = False, **extra: Any
+    ) -> None:
         self.port = free_port()
         settings = {
             "allow": [f"127.0.0.1:{receiver.port}"],
@@ -49,9 +54,9 @@ class Bot:
         self.gateway = gateways(
             "bot",
             start=False,
-            plugins={"http_callback": PLUGIN},
+            plugins={} if bare else {"http_callback": PLUGIN},
             config={
-                "plugins": {"enabled": ["http_callback"]},
+                "plugins": {"enabled": [] if bare else ["http_callback"]},
                 "platforms": {
                     "webhook": {
                         "enabled": True,
@@ -63,7 +68,7 @@ class Bot:
                     },
                 },
             },
-            env={"CAPTAIN_HTTP_CALLBACK_SECRET": SECRET},
+            env={} if bare else {"CAPTAIN_HTTP_CALLBACK_SECRET": SECRET},
         )
 
     def start(self) -> "Bot":
@@ -151,6 +156,31 @@ def test_every_answer_of_a_subscribed_route_reaches_the_url_once_signed_with_its
     assert {row["id"] for row in rows} == {one.id for one in got}
     listed = bot.gateway.cli("plugins", "list")
     assert "http_callback" in listed.stdout
+
+
+def test_the_installer_makes_a_bot_that_delivers_and_the_uninstaller_leaves_what_is_owed(
+    gateways: Gateways, llm: ScriptedModel, receiver: Receiver
+) -> None:
+    llm.when("Customer said", Say("The answer"))
+    bot = Bot(gateways, receiver, bare=True)
+    program = [str(Path(sys.executable).with_name("hermes-bridge"))]
+    home = ["--hermes-home", str(bot.gateway.home)]
+    install = [*program, "install", "http-callback", "--secret", SECRET, *home]
+    done = subprocess.run(install, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert SECRET not in done.stdout
+    bot.start()
+    bot.subscribe(receiver.url)
+    bot.post({"message": "m"}, "event-1")
+    [got] = receiver.wait(1, 60)
+    Webhook(SECRET).verify(got.body, got.headers)
+    bot.wait_rows(lambda rows: [row["state"] for row in rows] == ["delivered"])
+    bot.gateway.stop()
+    remove = [*program, "uninstall", "http-callback", *home]
+    done = subprocess.run(remove, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (bot.gateway.home / "http_callback" / "outbox.db").exists()
+    assert not (bot.gateway.home / "plugins" / "http_callback").exists()
 
 
 @pytest.mark.clause("callback.flow.2")
@@ -300,6 +330,25 @@ def test_hermes_send_delivers_without_a_gateway_and_through_it_when_there_is_one
     assert bot.wait_rows(lambda rows: [row["state"] for row in rows] == ["delivered"] * 2)
 
 
+@pytest.mark.clause("callback.outside.1")
+def test_a_cron_job_in_a_process_of_its_own_reaches_a_named_endpoint(
+    gateways: Gateways, llm: ScriptedModel, receiver: Receiver
+) -> None:
+    llm.when("Daily question", Say("The daily answer"))
+    bot = Bot(gateways, receiver, endpoints={"crm": {"url": receiver.url + "?a=1,2"}})
+    job = ["30m", "Daily question", "--deliver", "http_callback:@crm", "--name", "daily"]
+    made = bot.gateway.cli("cron", "create", *job)
+    assert made.returncode == 0, made.stdout + made.stderr
+    found = re.search(r"\b[0-9a-f]{12}\b", made.stdout)
+    assert found is not None, made.stdout
+    for args in (["run", found[0]], ["tick"]):
+        done = bot.gateway.cli("cron", *args, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    [got] = receiver.wait(1, 60)
+    assert "The daily answer" in got.content
+    assert got.path == "/cb?a=1,2"
+
+
 @pytest.mark.clause("callback.flow.6")
 def test_deliver_only_routes_are_delivered_and_a_refusal_reaches_the_caller(
     gateways: Gateways, receiver: Receiver
@@ -381,6 +430,10 @@ def test_wrong_settings_are_shown_by_hermes_and_mended_without_a_restart(
     doctor = bot.gateway.cli("callback", "doctor")
     assert doctor.returncode == 1
     assert "captain" in doctor.stdout
+    text = bot.gateway.config_file.read_text("utf-8")
+    bot.gateway.config_file.write_text(text.replace("captian", "captain"), "utf-8")
+    # Hermes connects again by itself (`is_reconnect=True`), after 30 s at the earliest.
+    bot.gateway.wait_platform("http_callback", timeout=150)
 
 
 @pytest.mark.clause("callback.doctor.1")
