@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from hermes_bridge.connector.core.cursor import in_order
 from hermes_bridge.connector.core.event import Media, build, choose_context
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.inbox import Entry
@@ -28,10 +29,21 @@ class Lanes:
 
     def start(self, entry: Entry) -> None:
         """A delivery is the next of its lane. What needs nothing more is written at once."""
-        if entry.message.direct and entry.message.kind != TICK:
+        message, state = entry.message, self._state
+        if message.kind == TICK:
+            state.spawn(self._prepare(entry))
+            return
+        if message.direct:
             self._write(entry, [], None)
+            return
+        identity = state.table.get(entry.bot_id)
+        known = None
+        if identity is not None:
+            known = state.platform_of(identity).recent(identity, message.channel)
+        if known is None:
+            state.spawn(self._prepare(entry))
         else:
-            self._state.spawn(self._prepare(entry))
+            self._write(entry, self._context(entry, known), _find(known, message.parent))
 
     async def _prepare(self, entry: Entry) -> None:
         state, message = self._state, entry.message
@@ -47,11 +59,14 @@ class Lanes:
                 return
             if not message.direct:
                 history = await self._history(identity, message)
-                since = state.since.get((entry.bot_id, message.channel)) or ""
-                context = choose_context(history, message, since)
+                context = self._context(entry, history)
                 parent = _find(history, message.parent)
         self._write(entry, context, parent)
         state.settle()
+
+    def _context(self, entry: Entry, history: list[Message]) -> list[Message]:
+        since = self._state.since.get((entry.bot_id, entry.message.channel)) or ""
+        return choose_context(history, entry.message, since)
 
     def _write(self, entry: Entry, context: list[Message], parent: Message | None) -> None:
         state = self._state
@@ -129,8 +144,10 @@ class Lanes:
         rows: list[Message] = []
         try:
             async with asyncio.timeout(self._state.config.section.context_timeout_ms / 1000):
-                rows = await self._state.platform_of(identity).history(
-                    identity, channel, limit=HISTORY
+                rows = in_order(
+                    await self._state.platform_of(identity).history(
+                        identity, channel, limit=HISTORY
+                    )
                 )
         except (PlatformError, TimeoutError) as error:
             cause = str(error) or "timeout"

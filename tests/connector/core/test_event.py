@@ -88,7 +88,9 @@ def test_a_huge_text_is_cut_with_a_note_and_fits_a_frame() -> None:
 
 @pytest.mark.clause("relay.context.1")
 def test_context_is_what_was_said_since_the_last_time_and_before_now() -> None:
-    history = [said(n) for n in range(15)] + [said(20), said(3, "__typing__")]
+    history = [said(n) for n in range(15)]
+    history[7:7] = [said(7, "__typing__")]
+    history.append(said(20))
     found = choose_context(history, said(14, "@a"), "")
     assert [each.id for each in found] == [f"m{n}" for n in range(4, 14)]
     since = choose_context(history, said(14, "@a"), "2026-01-01T10:00:11Z")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_bridge.connector.core.cursor import in_order, later
+from hermes_bridge.connector.core.cursor import later
 from hermes_bridge.connector.core.guard import Redactor, harmless
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import AUDIO, PHOTO, TICK, VIDEO, Message
@@ -30,9 +30,12 @@ class Media(msgspec.Struct, frozen=True):
 
 
 def choose_context(history: Sequence[Message], trigger: Message, since: str) -> list[Message]:
-    """Give the last messages before the trigger that its target was not yet told, oldest first."""
+    """Give the last messages before the trigger that its target was not yet told.
+
+    `history` and the answer are oldest first.
+    """
     found: list[Message] = []
-    for each in reversed(in_order(history)):
+    for each in reversed(history):
         if since and not later(each.at, since):
             break
         if not each.text or each.text == TYPING_TEXT or each.id == trigger.id:

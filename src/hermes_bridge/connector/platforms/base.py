@@ -130,6 +130,10 @@ class Platform(Protocol):
         """Give a channel's name and its type, `dm` or `group`."""
         ...
 
+    def recent(self, identity: Identity, channel: str) -> list[Message] | None:
+        """Give the newest messages, oldest first, if they are known for certain without asking."""
+        ...
+
     async def history(
         self, identity: Identity, channel: str, *, after: str = "", limit: int = 50
     ) -> list[Message]:
@@ -215,6 +219,10 @@ class BarePlatform:
     async def chat_info(self, identity: Identity, channel: str) -> tuple[str, str]:
         """A channel is a group and its name is its id."""
         return channel, "group"
+
+    def recent(self, identity: Identity, channel: str) -> list[Message] | None:
+        """Ask `history`."""
+        return None
 
     async def history(
         self, identity: Identity, channel: str, *, after: str = "", limit: int = 50

@@ -115,15 +115,18 @@ class AgentsChat:
         """Give a channel's name and type."""
         return await self._api.chat_info(identity, channel)
 
+    def recent(self, identity: Identity, channel: str) -> list[Message] | None:
+        """Give what was heard since the last reading, if nothing can have been missed."""
+        if channel in self._reading:
+            return None
+        return self._rings.read(identity.bot_id, channel)
+
     async def history(
         self, identity: Identity, channel: str, *, after: str = "", limit: int = 50
     ) -> list[Message]:
-        """Give messages of a channel; the newest of one that is listened to need no call."""
+        """Give messages of a channel, and begin to keep those of one that is listened to."""
         if after or limit == 1:
             return await self._api.history(identity, channel, after=after, limit=limit)
-        known = None if channel in self._reading else self._rings.read(identity.bot_id, channel)
-        if known is not None:
-            return known
         collecting = self._rings.begin(identity.bot_id, channel)
         if collecting:
             self._reading.add(channel)
