@@ -31,10 +31,14 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def load(path: str | Path | None = None, env: Mapping[str, str] | None = None) -> RelayConfig:
     """Read the configuration. `path` wins over `HERMES_BRIDGE_CONFIG` over `./config.yaml`.
 
+    `HERMES_BRIDGE_CONFIG_TEXT` may hold the whole text instead (containers without a mount); only a
+    `path` given by hand wins over it.
     `HOST`, `PORT` and `DATABASE_URL` from the environment have their usual meaning. Raises
     `ConfigError`.
     """
     env = {} if env is None else env
+    if env.get("HERMES_BRIDGE_CONFIG_TEXT") and path in (None, env.get("HERMES_BRIDGE_CONFIG")):
+        return parse(env["HERMES_BRIDGE_CONFIG_TEXT"], env, name="HERMES_BRIDGE_CONFIG_TEXT")
     file = Path(path or env.get("HERMES_BRIDGE_CONFIG") or DEFAULT_PATH)
     try:
         text = file.read_text("utf-8")
