@@ -40,7 +40,11 @@ class World:
 
 def bot(venv: Any, home: Path, relay: Relay, llm: ScriptedModel, name: str, **more: Any) -> Gateway:
     """Make the gateway of a bot with the plugin installed as the installer would."""
-    config = merged({"plugins": {"enabled": [NAME]}}, more.pop("config", {}))
+    base = {
+        "plugins": {"enabled": [NAME]},
+        "agent": {"gateway_notify_interval": 1},  # a "Working" notice every second
+    }
+    config = merged(base, more.pop("config", {}))
     token = more.pop("token", None) or token_of(name)
     env = {"HERMES_BRIDGE_TOKEN": token, "HERMES_BRIDGE_RELAY_URL": relay.url}
     return Gateway(
