@@ -6,7 +6,7 @@ Runs itself inside Hermes' environment: the real `BasePlatformAdapter` with the 
 top, a relay played over a real loopback socket, and a message handler in place of the model.
 
 * frame to handle_message: from the relay writing the wake to Hermes' `handle_message` being called
-* final text to frame: from Hermes calling `send(notify)` to the relay having read the reply
+* final text to frame: from Hermes calling `send(notify)` to the reply being in the socket
 * idle: CPU of a linked, idle plugin, a minute's worth, the played relay included
 * memory: RSS that importing and linking the plugin adds (websockets being there already), and what
   its own lines hold after all turns (tracemalloc, a run of its own)
@@ -26,7 +26,7 @@ import tracemalloc
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TURNS = 400
+TURNS = 300
 IDLE_S = 20.0
 TRACED = tracemalloc.is_tracing()
 
@@ -60,6 +60,7 @@ async def inside(version: str) -> None:
     """Measure."""
     import logging
 
+    from websockets.asyncio.client import ClientConnection
     from websockets.asyncio.server import serve
 
     logging.disable(logging.CRITICAL)
@@ -123,6 +124,15 @@ async def inside(version: str) -> None:
             return await real_send(chat_id, content, reply_to, metadata, **more)
 
         adapter.send = timed_send
+        written: dict[str, float] = {}
+        real_write = ClientConnection.send
+
+        async def timed_write(self, text, *more):
+            await real_write(self, text, *more)
+            if '"tool":"reply"' in text:
+                written[json.loads(text)["args"]["request_id"]] = time.perf_counter()
+
+        ClientConnection.send = timed_write
         await adapter.connect()
         socket = await links.get()
         await asyncio.sleep(1.2)
@@ -137,10 +147,11 @@ async def inside(version: str) -> None:
             text = json.dumps({**wake, "message": "How are you? " * 20, "deadline_ms": 3_600_000})
             sent = time.perf_counter()
             await socket.send(text)
-            got = await answered[rid]
+            await answered[rid]
             to_handler.append(started[rid] - sent)
-            to_frame.append(got - (finals.get(rid) or finals[None]))
+            to_frame.append(written[rid] - (finals.get(rid) or finals[None]))
             finals.clear()
+            await asyncio.sleep(0.03)  # Hermes closes the turn behind the answer
         await asyncio.sleep(1.0)
         held = plugin_bytes() if TRACED else 0
         cpu = cpu_s()
