@@ -111,7 +111,7 @@ def test_a_ring_with_an_agent_that_cannot_answer_while_it_waits_is_refused(deaf:
     assert door.refusal(holds=False) is None
 
 
-@pytest.mark.clause("bridge.ring.4")
+@pytest.mark.clause("bridge.ring.4", "bridge.ask.4")
 def test_a_ring_longer_than_the_depth_is_refused_with_its_chain() -> None:
     door = Door()
     names = ("a", "b", "c", "d", "e")
