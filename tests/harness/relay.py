@@ -91,7 +91,6 @@ class RelayProcess:
             "HOME": str(folder),
             "PYTHONUNBUFFERED": "1",
             "LANG": "C.UTF-8",
-            "HERMES_BRIDGE_CONFIG": str(self.config_file),
             **(env or {}),
         }
 
@@ -153,7 +152,7 @@ class RelayProcess:
             (self.folder / "out.log").open("ab") as out,
         ):
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hermes_bridge", "serve"],
+                [sys.executable, "-m", "hermes_bridge", "serve", "--config", str(self.config_file)],
                 env=self.env,
                 cwd=self.folder,
                 stdout=out,
