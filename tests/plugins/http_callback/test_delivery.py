@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -432,3 +433,69 @@ def test_while_the_disk_is_full_send_says_so_and_delivery_goes_on_afterwards(
     receipt = plugin.answer(receiver.url, wrapped, chat="1")
     plugin.wait_state(receipt.id, "delivered")
     assert receiver.got[-1].content == long
+
+
+@pytest.mark.clause("callback.disk.3")
+def test_a_file_that_is_damaged_while_the_gateway_runs_is_replaced_and_it_lives_on(
+    plugins: Plugins, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    from hermes_bridge.plugins.http_callback.store import OutboxUnavailable
+
+    plugin = plugins()
+    for n in range(40):
+        plugin.answer("http://127.0.0.1:9/cb", f"m{n}" + "x" * 3000, chat=str(n))
+    path = plugin.home / "http_callback" / "outbox.db"
+
+    def spoil(outbox: object, custody: object) -> None:
+        outbox.db.execute("PRAGMA shrink_memory")  # type: ignore[attr-defined]
+
+    plugin.service.desk.submit(
+        lambda outbox, custody: outbox.db.execute("SELECT 1").fetchone()
+    ).result(10)
+    wait_checkpoint(path)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    plugin.service.desk.submit(spoil).result(10)
+    receipt = None
+    for _ in range(5):
+        try:
+            receipt = plugin.answer(receiver.url, "after the damage", chat="after")
+        except OutboxUnavailable:
+            continue
+        break
+    assert receipt is not None
+    assert plugin.wait_state(receipt.id, "delivered")
+    assert "was damaged" in caplog.text
+    assert list(path.parent.glob("outbox.db.damaged-*"))
+
+
+def wait_checkpoint(path: Path) -> None:
+    """Wait until the idle outbox has moved its log into the file (it tells nobody)."""
+
+    async def look() -> None:
+        async with asyncio.timeout(20):
+            while path.stat().st_size < 100_000:
+                await asyncio.sleep(0.1)
+
+    asyncio.run(look())
+
+
+@pytest.mark.clause("callback.disk.2")
+def test_while_another_process_holds_the_outbox_send_waits_and_delivery_goes_on_afterwards(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    plugin = plugins()
+    first = plugin.answer(receiver.url, "first", chat="1")
+    plugin.wait_state(first.id, "delivered")
+    holder = sqlite3.connect(
+        plugin.home / "http_callback" / "outbox.db", isolation_level=None, check_same_thread=False
+    )
+    holder.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(1.0, lambda: holder.execute("ROLLBACK"))
+    release.start()
+    second = plugin.answer(receiver.url, "second", chat="2")
+    plugin.wait_state(second.id, "delivered")
+    release.join()
+    holder.close()

@@ -7,7 +7,6 @@ Pure. Two maths: the original's HMAC over the raw body (hex, one signature), and
 import base64
 import binascii
 import functools
-import hashlib
 import hmac
 from dataclasses import dataclass, field
 
@@ -82,13 +81,13 @@ class Letter:
 
 def legacy_signature(secret: Secret, body: bytes) -> str:
     """Sign the raw body as the original does: `sha256=` and lowercase hex."""
-    return "sha256=" + hmac.new(secret.text.encode(), body, hashlib.sha256).hexdigest()
+    return "sha256=" + hmac.digest(secret.text.encode(), body, "sha256").hex()
 
 
 def standard_signature(secret: Secret, letter: Letter) -> str:
     """Sign `id.timestamp.body` as Standard Webhooks version 1 says."""
     signed = f"{letter.id}.{letter.timestamp}.".encode() + letter.body
-    return "v1," + base64.b64encode(hmac.new(secret.key, signed, hashlib.sha256).digest()).decode()
+    return "v1," + base64.b64encode(hmac.digest(secret.key, signed, "sha256")).decode()
 
 
 def headers(profile: str, keys: Keyring, letter: Letter, agent: str) -> dict[str, str]:
