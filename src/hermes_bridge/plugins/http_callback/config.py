@@ -229,29 +229,9 @@ def read_settings(
     """
     reader = _Reader(extra or {}, "platforms.http_callback.extra")
     base = _endpoint(reader, Endpoint(), "timeout_seconds")
-    endpoints: dict[str, Endpoint] = {}
-    for name, raw in reader.table("endpoints").items():
-        key = "@" + str(name).removeprefix("@")
-        if not isinstance(raw, dict):
-            raise SettingsError(f"endpoint {key}: a table with at least `url` is needed")
-        own = _Reader(raw, f"endpoint {key}")
-        url = _usable_url(own)
-        endpoints[key] = _endpoint(own, base, "timeout_seconds", name=key, url=url)
-        own.finish()
+    endpoints = _endpoints(reader, base)
     secret = next((text for name in SECRET_NAMES if (text := env(name))), None)
-    entries = [*reader.texts("allow"), *(allowed or []), *_split(env(ALLOW_NAME))]
-    entries += [endpoint.url for endpoint in endpoints.values()]
-    entries += [
-        endpoint.typing.url
-        for endpoint in endpoints.values()
-        if endpoint.typing and endpoint.typing.url
-    ]
-    try:
-        guard = Guard.of(
-            entries, private=reader.flag("allow_private", False), only=reader.texts("only")
-        )
-    except BadUrl as error:
-        raise SettingsError(f"platforms.http_callback.extra.allow or .only: {error}") from None
+    guard = _guard(reader, [*(allowed or []), *_split(env(ALLOW_NAME))], endpoints)
     fallback_secret, fallback_home = reader.text("signing_secret"), reader.text("home_url")
     settings = Settings(
         default=base,
@@ -268,6 +248,31 @@ def read_settings(
     _check_secrets(settings)
     # Hermes lays settings of its own into the same table: what we do not know is not refused.
     return replace(settings, unknown=reader.unknown())
+
+
+def _endpoints(reader: _Reader, base: Endpoint) -> dict[str, Endpoint]:
+    found: dict[str, Endpoint] = {}
+    for name, raw in reader.table("endpoints").items():
+        key = "@" + str(name).removeprefix("@")
+        if not isinstance(raw, dict):
+            raise SettingsError(f"endpoint {key}: a table with at least `url` is needed")
+        own = _Reader(raw, f"endpoint {key}")
+        found[key] = _endpoint(own, base, "timeout_seconds", name=key, url=_usable_url(own))
+        own.finish()
+    return found
+
+
+def _guard(reader: _Reader, allowed: list[str], endpoints: dict[str, Endpoint]) -> Guard:
+    # What the operator names may be called, wherever it lies.
+    named = [endpoint.url for endpoint in endpoints.values()]
+    named += [one.typing.url for one in endpoints.values() if one.typing and one.typing.url]
+    entries = [*reader.texts("allow"), *allowed, *named]
+    private = reader.flag("allow_private", False)
+    try:
+        return Guard.of(entries, private=private, only=reader.texts("only"))
+    except BadUrl as error:
+        where = "platforms.http_callback.extra.allow or .only"
+        raise SettingsError(f"{where}: {error}") from None
 
 
 def _check_secrets(settings: Settings) -> None:

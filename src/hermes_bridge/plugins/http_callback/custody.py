@@ -265,7 +265,7 @@ class Custody:
         """Remember where a webhook chat's answer goes."""
         self.outbox.db.execute(
             "INSERT OR REPLACE INTO routes VALUES (?,?,?,?,?)",
-            (chat, json.dumps(delivery), json.dumps(facts), epoch, expires),
+            (chat, json.dumps(delivery, default=str), json.dumps(facts), epoch, expires),
         )
 
     def route(self, chat: str) -> tuple[dict[str, Any], dict[str, Any], str] | None:

@@ -11,6 +11,7 @@ class HomeLock:
         """Name the lock file."""
         self._path = path
         self._fd: int | None = None
+        self.exclusive = True
 
     def take(self) -> bool:
         """Try to get it; True when this process has it."""
@@ -19,7 +20,9 @@ class HomeLock:
         try:
             import fcntl
         except ImportError:
-            return True  # no such locks here: the leases alone keep two workers apart
+            # No such locks here: the leases alone keep two workers apart.
+            self.exclusive = False
+            return True
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
         try:

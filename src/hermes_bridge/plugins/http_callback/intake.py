@@ -196,15 +196,14 @@ class _Plan:
         parts += [repr(item) for item in self.call.attachments]
         return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _draft(self, target: Target, held_back: str) -> Draft:
-        endpoint, talk = target.endpoint, conversation(target, self.metadata)
+    def _answer(self, talk: str) -> Answer:
         facts = {
             **self.facts,
             "delivery_id": self.delivery_id,
             "conversation": talk,
             "job_id": self.call.metadata.get("job_id"),
         }
-        answer = Answer(
+        return Answer(
             id=self.id,
             kind=self.sorted.kind,
             content=self.sorted.content,
@@ -214,6 +213,10 @@ class _Plan:
             facts=facts,
             attachments=self.call.attachments,
         )
+
+    def _draft(self, target: Target, held_back: str) -> Draft:
+        endpoint, talk = target.endpoint, conversation(target, self.metadata)
+        answer = self._answer(talk)
         state, reason = ("suppressed", held_back) if held_back else ("pending", "")
         if (
             not held_back

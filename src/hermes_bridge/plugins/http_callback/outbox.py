@@ -277,14 +277,13 @@ class Outbox:
         return parked.rowcount
 
     def reclaim(self, now: int, in_flight: Collection[int], *, takeover: bool = False) -> int:
-        """Give rows whose lease ended back, with the same id; `takeover`: those of dead owners too.
+        """Give rows whose lease ended back, with the same id; `takeover`: all that are not in flight.
 
         Also undoes what a moved clock did to due times.
         """
         rows = self.db.execute(
-            "SELECT seq FROM deliveries WHERE state='sending'"
-            " AND (lease_until<=? OR (? AND lease_owner<>?))",
-            (now, takeover, self.owner),
+            "SELECT seq FROM deliveries WHERE state='sending' AND (lease_until<=? OR ?)",
+            (now, takeover),
         ).fetchall()
         lost = [seq for (seq,) in rows if seq not in in_flight]
         for seq in lost:

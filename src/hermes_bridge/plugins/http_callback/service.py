@@ -100,10 +100,13 @@ class Service:
 
 
 def _run(worker: Worker) -> None:
-    try:
-        asyncio.run(worker.run())
-    except Exception:
-        logger.exception("http_callback: the worker ended; callbacks are kept until the next start")
+    while not worker.stopping.is_set():
+        try:
+            asyncio.run(worker.run())
+            return
+        except Exception:
+            logger.exception("http_callback: the worker fell over; it starts again in a moment")
+        worker.stopping.wait(5.0)
 
 
 def service_for(home: Path | None = None, extra: Mapping[str, Any] | None = None) -> Service:

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from . import signing
-from .clock import wall_seconds
+from .clock import now_ms, wall_seconds
 from .intake import new_id
 from .service import Service
 from .targets import BadTarget, Target, resolve, typing_url
@@ -19,8 +19,8 @@ from .urlguard import BadUrl, read_url
 
 logger = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 64
-_on: dict[str, tuple[Service, Target]] = {}
+MOST_AT_ONCE, LONGEST_MS = 64, 30 * 60_000
+_on: dict[str, tuple[Service, Target, int]] = {}
 
 
 def on(service: Service, chat: str, delivery: dict[str, Any]) -> None:
@@ -30,9 +30,12 @@ def on(service: Service, chat: str, delivery: dict[str, Any]) -> None:
         target = resolve(str(extra.get("chat_id") or extra.get("url") or ""), service.settings)
     except BadTarget:
         return
+    now = now_ms()
+    for old in [known for known, (_, _, at) in _on.items() if at < now - LONGEST_MS]:
+        _on.pop(old, None)  # its turn ended without an answer
     if not typing_url(target) or chat in _on or len(_on) >= MOST_AT_ONCE:
         return
-    _on[chat] = (service, target)
+    _on[chat] = (service, target, now)
     _send(service, target, "on")
 
 
@@ -40,7 +43,7 @@ def off(chat: str) -> None:
     """Say that the answer is there."""
     known = _on.pop(chat, None)
     if known is not None:
-        _send(*known, "off")
+        _send(known[0], known[1], "off")
 
 
 def _send(service: Service, target: Target, status: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -263,6 +264,11 @@ async def _recorded(chat_id: str, content: str) -> bool:
     return await asyncio.to_thread(look)
 
 
+def _tell_if_lost(saved: "Future[None]") -> None:
+    if (error := saved.exception()) is not None:
+        logger.warning("http_callback: a restart would lose the way of an answer: %s", error)
+
+
 def _service() -> Service | None:
     try:
         return service_for()
@@ -326,7 +332,8 @@ def _remember(event: Any, source: Any, chat: str, delivery: dict[str, Any]) -> N
     facts.setdefault("route", str(getattr(source, "chat_name", "")).removeprefix("webhook/"))
     facts["delivery_id"] = str(getattr(event, "message_id", "") or "")
     kept = {key: delivery[key] for key in delivery if key != "payload"}
-    service.desk.submit(
+    saved = service.desk.submit(
         lambda outbox, custody: custody.save_route(chat, kept, facts, EPOCH, now_ms() + ROUTE_MS)
     )
+    saved.add_done_callback(_tell_if_lost)
     typing_signal.on(service, chat, delivery)

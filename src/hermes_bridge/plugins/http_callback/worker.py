@@ -89,7 +89,7 @@ class Worker:
         self._changed: dict[str, str] = {}
         self._version = -1
         self._next_poll = self._next_purge = self._next_rescan = 0
-        self._stopping = False
+        self.stopping = threading.Event()
         self._until_idle = False
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +115,7 @@ class Worker:
 
     def stop(self) -> None:
         """End after the calls in flight, at most a few seconds later. From any thread."""
-        self._stopping = True
+        self.stopping.set()
         self._woken.clear()
         self.wake()
 
@@ -125,7 +125,7 @@ class Worker:
         self._until_idle = until_idle
         try:
             while not self._lock.take():
-                if self._stopping or until_idle:
+                if self.stopping.is_set() or until_idle:
                     return
                 await self._sleep(2.0)
             transport = self._make_transport()
@@ -144,7 +144,7 @@ class Worker:
     async def _deliver(self, transport: Transport) -> None:
         async with asyncio.TaskGroup() as group:
             started = False
-            while not self._stopping:
+            while not self.stopping.is_set():
                 try:
                     if not started:
                         await self._start()
@@ -162,9 +162,12 @@ class Worker:
             await self._finish()
 
     async def _start(self) -> None:
+        self._flight.clear()
+        self._done.clear()
+
         def take_over(outbox: Outbox, custody: Custody) -> dict[str, int]:
             now = now_ms()
-            outbox.reclaim(now, (), takeover=True)
+            outbox.reclaim(now, (), takeover=self._lock.exclusive)
             self._gates = custody.gates(self._new_gate, now)
             self._version = outbox.data_version()
             return outbox.due_by_endpoint()
