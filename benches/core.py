@@ -21,8 +21,9 @@ from hermes_bridge.relay.core.policy import Limits
 from hermes_bridge.relay.core.roster import Agent
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.journal import Journal
-from hermes_bridge.relay.ledger import Ledger, exchange_row
+from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.sql.rows import exchange_row
 from hermes_bridge.relay.verbs import Caller, Verbs, Waits, spell
 
 TARGETS = 8

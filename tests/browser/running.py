@@ -16,7 +16,7 @@ from hermes_bridge import config as config_file
 from hermes_bridge.clock import wall_ms
 from hermes_bridge.ids import new_id
 from hermes_bridge.relay.core.exchange import Exchange, Status
-from hermes_bridge.relay.ledger import exchange_row
+from hermes_bridge.relay.sql.rows import exchange_row
 from hermes_bridge.serve import Service
 
 PASSWORD = "correct horse battery"

@@ -15,7 +15,8 @@ from hermes_bridge.clock import wall_ms
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.relay.core.exchange import Exchange, Status
-from hermes_bridge.relay.ledger import Ledger, agent_row, exchange_row
+from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql.rows import agent_row, exchange_row
 
 DAY = 86_400_000
 

@@ -12,7 +12,8 @@ from hermes_bridge.db.base import Database
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.relay.core.exchange import Exchange, Status
-from hermes_bridge.relay.ledger import Ledger, agent_row, exchange_row
+from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql.rows import agent_row, exchange_row
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,9 @@ from tests.browser.running import ended
 from hermes_bridge.db.base import Database
 from hermes_bridge.relay.core.exchange import MOST_MARKS, Exchange, Status
 from hermes_bridge.relay.core.roster import Agent, Roster
-from hermes_bridge.relay.ledger import Ledger, exchange_row
+from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.sql.reads import Cursor, Wanted, bucket_ms, bucket_of
+from hermes_bridge.relay.sql.rows import exchange_row
 
 pytestmark = pytest.mark.anyio
 Make = Callable[[], Database]

@@ -9,7 +9,8 @@ from hermes_bridge.cli import history
 from hermes_bridge.cli.options import config_option
 from hermes_bridge.db.base import Database
 from hermes_bridge.errors import HermesBridgeError, UsageError
-from hermes_bridge.relay.ledger import Ledger, agent_row
+from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql.rows import agent_row
 from hermes_bridge.relay.verbs import iso
 
 _STARTED_AT, _REQUEST_ID = 8, 0

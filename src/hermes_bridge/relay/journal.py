@@ -15,7 +15,8 @@ from hermes_bridge.db.base import Row
 from hermes_bridge.errors import DatabaseDown, RowRefused
 from hermes_bridge.log import event
 from hermes_bridge.relay.core.exchange import Exchange
-from hermes_bridge.relay.ledger import Ledger, agent_row, exchange_row
+from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql.rows import agent_row, exchange_row
 
 _log = logging.getLogger("hermes_bridge.journal")
 _GATHER_S = 0.02

@@ -4,71 +4,35 @@ Reads may raise `DatabaseDown`. Nothing here decides anything.
 """
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
 from hermes_bridge.relay.core.conversation import HOUR
-from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange, Status
+from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange
 from hermes_bridge.relay.sql import reads, words
 from hermes_bridge.relay.sql.reads import Cursor, Query, Wanted
+from hermes_bridge.relay.sql.rows import COLUMNS, exchange
 from hermes_bridge.relay.sql.schema import AGENTS, EXCHANGES, SCHEMA
 
-_COLUMNS = (
-    "request_id",
-    "conversation_id",
-    "from_agent",
-    "to_agent",
-    "message",
-    "status",
-    "answer",
-    "error",
-    "started_at",
-    "ended_at",
-    "data",
-    "answer_data",
-    "attempt",
-    "sent_at",
-    "taken_at",
-    "heard_at",
-    "beats",
-    "cap_at",
-    "window_ms",
-    "queue_until",
-    "depth",
-    "chain",
-    "keyed",
-    "trace",
-    "epoch",
-    "counter",
-    "late_answer",
-    "late_data",
-    "late_at",
-    "fetched_at",
-    "stage",
-    "marks",
-)
 _ONCE = frozenset(
     {"request_id", "conversation_id", "from_agent", "to_agent", "message", "started_at", "data"}
 )
 _FORWARD = (
     "ON CONFLICT (request_id) DO UPDATE SET "
-    + ", ".join(f"{c}=excluded.{c}" for c in _COLUMNS if c not in _ONCE)
+    + ", ".join(f"{c}=excluded.{c}" for c in COLUMNS if c not in _ONCE)
     + f" WHERE excluded.stage >= {EXCHANGES}.stage"
 )
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM {EXCHANGES}"  # noqa: S608
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM {EXCHANGES}"  # noqa: S608
 _AGENT_TAIL = (
     "ON CONFLICT (name) DO UPDATE SET last_seen=excluded.last_seen, linked=excluded.linked"
 )
-_OPEN_STAGE, _ENDED_STAGE, _LATE_STAGE, _FETCHED_STAGE = 0, 1, 2, 3
 _AT_ONCE = 500
 _NEWEST = 2_000
 _MOST_MATCHES = 2_000
-_ENDED_AT = _COLUMNS.index("ended_at")
+_ENDED_AT = COLUMNS.index("ended_at")
 _ONCE_ONLY = "ON CONFLICT DO NOTHING"
 _HAS_FTS5 = "SELECT 1 FROM pragma_compile_options WHERE compile_options='ENABLE_FTS5'"
-_STATUSES = {status.value: status for status in Status}
 
 
 class AgentRow(NamedTuple):
@@ -98,7 +62,7 @@ class Ledger:
         """Store rows made by `exchange_row` and `agent_row`; a row never moves backwards."""
         work = []
         if exchanges:
-            work.append(Upsert(EXCHANGES, _COLUMNS, _FORWARD, exchanges))
+            work.append(Upsert(EXCHANGES, COLUMNS, _FORWARD, exchanges))
             ended = [(row[0],) for row in exchanges if row[_ENDED_AT]] if self.searchable else []
             if ended:
                 work.append(Upsert(words.UNREAD, ("request_id",), _ONCE_ONLY, ended))
@@ -109,7 +73,7 @@ class Ledger:
     async def open_exchanges(self) -> list[Exchange]:
         """Give every exchange that has no end, a crashed seed relay's `pending` rows included."""
         rows = await self.database.scan(f"{_SELECT} WHERE ended_at IS NULL ORDER BY epoch, counter")
-        return [_exchange(row) for row in rows]
+        return [exchange(row) for row in rows]
 
     async def agents(self) -> list[AgentRow]:
         """Give what is remembered of the agents."""
@@ -119,18 +83,18 @@ class Ledger:
     async def find(self, rid: str) -> Exchange | None:
         """Give one exchange."""
         rows = await self.database.read(f"{_SELECT} WHERE request_id=$1", rid)
-        return _exchange(rows[0]) if rows else None
+        return exchange(rows[0]) if rows else None
 
     async def recent(self, limit: int) -> list[Exchange]:
         """Give the newest exchanges, oldest first."""
         rows = await self.database.read(f"{_SELECT} ORDER BY started_at DESC LIMIT $1", limit)
-        return [_exchange(row) for row in reversed(rows)]
+        return [exchange(row) for row in reversed(rows)]
 
     async def conversation(self, conversation: str, limit: int = 500) -> list[Exchange]:
         """Give the exchanges of one conversation, oldest first, refusals included."""
         sql = f"{_SELECT} WHERE conversation_id=$1 ORDER BY started_at DESC LIMIT $2"
         rows = await self.database.read(sql, conversation, limit)
-        return [_exchange(row) for row in reversed(rows)]
+        return [exchange(row) for row in reversed(rows)]
 
     async def participants(
         self, conversation: str, now: int
@@ -161,9 +125,9 @@ class Ledger:
             for begin in range(0, len(rids), _AT_ONCE):
                 if len(found) >= limit:
                     break
-                for exchange in await self._these(rids[begin : begin + _AT_ONCE]):
-                    if exchange.rid not in found and _holds(exchange, text, wanted):
-                        found[exchange.rid] = exchange
+                for x in await self._these(rids[begin : begin + _AT_ONCE]):
+                    if x.rid not in found and _holds(x, text, wanted):
+                        found[x.rid] = x
         return sorted(found.values(), key=lambda x: (x.at, x.rid), reverse=True)[:limit]
 
     async def _search_newest(self, text: str, limit: int) -> list[Exchange]:
@@ -176,12 +140,12 @@ class Ledger:
             newest = f"SELECT request_id FROM {EXCHANGES}"  # noqa: S608
         sql = f"{_SELECT} WHERE request_id IN ({newest}) AND ({where}) ORDER BY started_at DESC LIMIT $2"
         args = (f"%{escaped}%", limit, *((_NEWEST,) if self.searchable else ()))
-        return [_exchange(row) for row in await self.database.scan(sql, *args)]
+        return [exchange(row) for row in await self.database.scan(sql, *args)]
 
     async def _these(self, rids: Sequence[str]) -> list[Exchange]:
         names = ", ".join(f"${n}" for n in range(1, len(rids) + 1))
         rows = await self.database.scan(f"{_SELECT} WHERE request_id IN ({names})", *rids)
-        return [_exchange(row) for row in rows]
+        return [exchange(row) for row in rows]
 
     async def read_words(self, limit: int) -> int:
         """Take up to `limit` ended exchanges into the index of words; give how many."""
@@ -218,7 +182,7 @@ class Ledger:
         query.wanted(wanted)
         order = f"ORDER BY started_at DESC, request_id DESC LIMIT {int(limit)}"
         rows = await self.database.scan(f"{_SELECT}{query.where} {order}", *query.args)
-        return [_exchange(row) for row in rows]
+        return [exchange(row) for row in rows]
 
     async def tally(self, since: int, until: int) -> list[Row]:
         """Count the exchanges that began within a time (see `sql.reads.tally` for the rows)."""
@@ -250,7 +214,7 @@ class Ledger:
 
     async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
         """Give a page of history for an export: started at or after `instant`, id above `after`."""
-        return [_exchange(row) for row in await self.rows_since(instant, after, limit)]
+        return [exchange(row) for row in await self.rows_since(instant, after, limit)]
 
     async def rows_since(self, instant: int, after: str, limit: int) -> list[Row]:
         """The same as rows, as `write` takes them: for a copy that changes nothing."""
@@ -289,55 +253,6 @@ class Ledger:
             await self.database.write(*index, Statement(sql, some))
 
 
-def agent_row(name: str, last_seen: int, linked: bool) -> Row:
-    """Give the row of one agent."""
-    return (name, last_seen, int(linked))
-
-
-def exchange_row(x: Exchange) -> Row:
-    """Give the row of one exchange, in the order of the table."""
-    if not x.ended_at:
-        stage, status = _OPEN_STAGE, _stored(x)
-    elif x.late_at:
-        stage, status = (_FETCHED_STAGE if x.fetched_at else _LATE_STAGE), x.status.value
-    else:
-        stage, status = _ENDED_STAGE, x.status.value
-    return (
-        x.rid,
-        x.conv,
-        x.asker,
-        x.target,
-        x.message,
-        status,
-        x.answer,
-        x.reason,
-        x.at,
-        x.ended_at or None,
-        _text(x.data),
-        _text(x.answer_data),
-        x.attempt,
-        x.sent_at or None,
-        x.taken_at or None,
-        x.heard_at or None,
-        x.beats,
-        x.cap,
-        x.window,
-        x.queue_until,
-        x.depth,
-        json.dumps(x.chain) if x.chain else None,
-        int(x.keyed),
-        x.trace,
-        x.order[0],
-        x.order[1],
-        x.late_answer,
-        _text(x.late_data),
-        x.late_at or None,
-        x.fetched_at or None,
-        stage,
-        json.dumps(x.marks) if x.marks else None,
-    )
-
-
 def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:
     """Whether a match by words is one by text: only asked for when the text has signs in it."""
     if len(wanted) == 1 and words.folded(text.strip()) == wanted[0]:
@@ -347,58 +262,3 @@ def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:
     sought = words.folded(text)
     texts = (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target)
     return any(sought in words.folded(t) for t in texts if t)
-
-
-def _stored(x: Exchange) -> str:
-    """Give the status a reader may meet: the two inner ones are shown as what they follow."""
-    if x.status is Status.OPENING:
-        return Status.QUEUED.value
-    if x.status is Status.SETTLING:
-        return (Status.TAKEN if x.taken_at else Status.SENT).value
-    return x.status.value
-
-
-def _text(data: bytes | None) -> str | None:
-    return data.decode() if data is not None else None
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return text.encode() if text is not None else None
-
-
-def _exchange(row: Row) -> Exchange:
-    """Give the record of a row; a row of the seed's relay lacks most of it."""
-    at, ended, attempt = row[8], row[9] or 0, row[12]
-    status = _STATUSES.get(row[5], Status.FAILED if ended else Status.QUEUED)
-    return Exchange(
-        rid=row[0],
-        conv=row[1],
-        asker=row[2],
-        target=row[3],
-        message=row[4],
-        status=status,
-        answer=row[6],
-        reason=row[7],
-        at=at,
-        ended_at=ended,
-        data=_bytes(row[10]),
-        answer_data=_bytes(row[11]),
-        attempt=attempt,
-        sent_at=row[13] or 0,
-        taken_at=row[14] or 0,
-        heard_at=row[15] or 0,
-        beats=row[16],
-        cap=row[17] or at + HOUR,
-        window=row[18] or 120_000,
-        queue_until=row[19],
-        depth=row[20],
-        chain=tuple(json.loads(row[21])) if row[21] else (),
-        keyed=bool(row[22]),
-        trace=row[23],
-        order=(row[24], row[25]),
-        late_answer=row[26],
-        late_data=_bytes(row[27]),
-        late_at=row[28] or 0,
-        fetched_at=row[29] or 0,
-        marks=json.loads(row[31]) if row[31] else None,
-    )

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from hermes_bridge import __version__
-from hermes_bridge.relay.traces import Fact, Facts, Span, Value
+from hermes_bridge.relay.traces import Fact, Facts, Span
 
 _fixed64 = struct.Struct("<Q").pack
 _SHORT = [bytes((n,)) for n in range(128)]
-_REMOTE_KNOWN = b"\x85\x01\x01\x03\x00\x00"
-"""flags (16): sampled, and it is known whether the parent is remote (it is not looked at)."""
+_hex = bytes.fromhex
+_FLAGS = b"\x85\x01\x01\x00\x00\x00"
+"""flags (16): sampled."""
 
 
 def request(spans: Iterable[Span], *, content: bool) -> bytes:
@@ -41,36 +42,35 @@ def refused(answer: bytes) -> int:
 
 
 def _span(span: Span, content: bool) -> bytes:
-    at = span.at
+    at, begin, end = span.at, span.begin * 1_000_000, span.end * 1_000_000
     parts = [
-        b"\x0a\x10",
-        bytes.fromhex(at.trace),
-        b"\x12\x08",
-        bytes.fromhex(at.span),
-        _text(5, span.name),
-        _SHORT[6 << 3] + _SHORT[span.kind],
-        b"\x39",
-        _fixed64(span.begin * 1_000_000),
-        b"\x41",
-        _fixed64(max(span.begin, span.end) * 1_000_000),
+        b"\x0a\x10%b\x12\x08%b" % (_hex(at.trace), _hex(at.span)),
+        b"\x22\x08" + _hex(span.parent) if span.parent else b"",
+        _head(span.name, span.kind),
+        b"\x39%b\x41%b" % (_fixed64(begin), _fixed64(end if end > begin else begin)),
+        _block(span.facts),
+        _conversation(span.conversation) if span.conversation else b"",
     ]
-    if span.parent:
-        parts += (b"\x22\x08", bytes.fromhex(span.parent))
-    parts.append(_block(span.facts))
-    if span.conversation:
-        parts.append(_conversation(span.conversation))
     parts += [_attribute(key, value) for key, value in span.own]
     if content:
         parts += [_attribute(key, text) for key, text in span.content()]
     for name, instant in span.events:
-        parts.append(_field(11, b"\x09" + _fixed64(instant * 1_000_000) + _text(2, name)))
+        size = len(name)
+        happened = (size + 11, _fixed64(instant * 1_000_000), size, name.encode())
+        parts.append(b"\x5a%c\x09%b\x12%c%b" % happened)
     if span.link is not None:
-        ids = bytes.fromhex(span.link.trace), bytes.fromhex(span.link.span)
-        parts.append(_field(13, b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1]))
+        ids = _hex(span.link.trace), _hex(span.link.span)
+        parts.append(_field(13, b"\x0a\x10%b\x12\x08%b" % ids))
     if span.error:
         parts.append(_field(15, _text(2, span.error) + b"\x18\x02"))
-    parts.append(_REMOTE_KNOWN)
+    parts.append(_FLAGS)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _head(name: str, kind: int) -> bytes:
+    """Give `name` (5) and `kind` (6)."""
+    return _text(5, name) + b"\x30" + _SHORT[kind]
 
 
 @lru_cache(maxsize=4096)
@@ -79,7 +79,7 @@ def _block(facts: Facts) -> bytes:
     return b"".join([_attribute(key, value) for key, value in facts])
 
 
-def _attribute(key: str, value: Value | Fact) -> bytes:
+def _attribute(key: str, value: Fact) -> bytes:
     """Give one entry of `attributes` (9) of a span."""
     if isinstance(value, str):
         name, text = _key(key), value.encode("utf-8", "replace")
@@ -98,7 +98,7 @@ def _conversation(conversation: str) -> bytes:
     )
 
 
-def _pair(key: str, value: Value | Fact) -> bytes:
+def _pair(key: str, value: Fact) -> bytes:
     if isinstance(value, str):
         spelt = _text(1, value)
     elif isinstance(value, int):

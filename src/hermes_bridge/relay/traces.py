@@ -27,8 +27,7 @@ _encode = msgspec.json.Encoder().encode
 _LONGEST = 100_000
 """Characters of one text that are exported."""
 
-Value = str | int
-Fact = str | tuple[str, ...]
+Fact = str | int | tuple[str, ...]
 Facts = tuple[tuple[str, Fact], ...]
 
 
@@ -78,7 +77,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`gen_ai.conversation.id` and `session.id`: on every span, so that each can be found by it."""
     facts: Facts
     """Attributes that many spans share."""
-    own: list[tuple[str, Value]]
+    own: list[tuple[str, str]]
     """Attributes of this span alone."""
     content: Callable[[], list[tuple[str, str]]]
     error: str = ""
@@ -161,12 +160,7 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
     at = context(x.trace) or _place(x, None)
     outcome = "pending" if pending else x.status.value
     error = "" if pending or x.status is Status.OK else outcome
-    own: list[tuple[str, Value]] = [
-        ("hermes_bridge.request_id", x.rid),
-        ("hermes_bridge.attempts", x.attempt),
-        ("hermes_bridge.heartbeats", x.beats),
-        ("hermes_bridge.depth", x.depth),
-    ]
+    own: list[tuple[str, str]] = [("hermes_bridge.request_id", x.rid)]
     if error:
         own.append(("langfuse.observation.status_message", (x.reason or error)[:500]))
     return Span(
@@ -177,7 +171,7 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
         begin=x.at,
         end=x.at if pending else x.ended_at,
         conversation=x.conv,
-        facts=_of_ask(x.asker, x.target, outcome, error),
+        facts=_of_ask(x.asker, x.target, outcome, error, (x.attempt, x.beats, x.depth)),
         own=own,
         content=lambda: _said(x),
         error=error,
@@ -195,7 +189,7 @@ def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Sp
         parent = parent or place
         at = Context(parent.trace if parent else dice[16:], dice[:16])
     given = call.given
-    own: list[tuple[str, Value]] = [("jsonrpc.request.id", call.rpc_id)]
+    own: list[tuple[str, str]] = [("jsonrpc.request.id", call.rpc_id)]
     conversation = x.conv if x is not None else getattr(given, "conversation_id", None)
     if x is not None:
         own.append(("hermes_bridge.request_id", x.rid))
@@ -223,7 +217,9 @@ def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Sp
 
 
 @lru_cache(maxsize=4096)
-def _of_ask(asker: str, target: str, outcome: str, error: str) -> Facts:
+def _of_ask(
+    asker: str, target: str, outcome: str, error: str, counts: tuple[int, int, int]
+) -> Facts:
     """Give what all exchanges of a pair with one outcome have in common."""
     facts: list[tuple[str, Fact]] = [
         ("gen_ai.operation.name", "invoke_agent"),
@@ -235,6 +231,9 @@ def _of_ask(asker: str, target: str, outcome: str, error: str) -> Facts:
         ("langfuse.trace.tags", (outcome,)),
         ("langfuse.observation.type", "agent"),
         ("hermes_bridge.outcome", outcome),
+        ("hermes_bridge.attempts", counts[0]),
+        ("hermes_bridge.heartbeats", counts[1]),
+        ("hermes_bridge.depth", counts[2]),
     ]
     if error:
         facts += (("error.type", error), ("langfuse.observation.level", "ERROR"))
