@@ -27,6 +27,11 @@ def token(name: str) -> str:
     return f"token-of-{name}-0123456789"
 
 
+def _agent(agent: str | dict[str, Any]) -> dict[str, Any]:
+    given = {"name": agent} if isinstance(agent, str) else agent
+    return {"token": token(given["name"]), **given}
+
+
 class Running:
     """A relay that listens on a free port. `call` runs a function on its event loop."""
 
@@ -73,7 +78,7 @@ class Running:
 
 @contextmanager
 def relay(
-    agents: Sequence[str] = ("asker", "target"),
+    agents: Sequence[str | dict[str, Any]] = ("asker", "target"),
     *,
     ui: dict[str, Any] | None = None,
     host: str = "127.0.0.1",
@@ -82,7 +87,7 @@ def relay(
 ) -> Iterator[Running]:
     """Run a relay until the block ends."""
     data = {
-        "agents": [{"name": name, "token": token(name)} for name in agents],
+        "agents": [_agent(agent) for agent in agents],
         "listen": {"host": host, "port": 0},
         "db": {"driver": "sqlite", "path": str(db)} if db else {"driver": "memory"},
         "ui": ui or {},

@@ -49,7 +49,8 @@ def test_history_comes_in_pages_newest_first(running: Running) -> None:
 def test_a_rare_hit_is_found_in_bounded_steps(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._STEP_ROWS_WORDS", 7)
+    monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._FIRST_STEP", 7)
+    monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._SEARCH_S", 0)
     rows = [ended("a-bot", "b-bot", str(n), ago=60_000 - n * 100) for n in range(50)]
     rows[3].answer = "the Needle"
     running.keep(*rows)

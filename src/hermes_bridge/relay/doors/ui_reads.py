@@ -20,8 +20,9 @@ PAGE_ROWS = 50
 CONVERSATION_ROWS = 500
 _PATIENCE_S = 3.0
 """How long a look waits for the store before it shows what memory holds."""
-_STEP_ROWS = 20_000
-_STEP_ROWS_WORDS = 5_000
+_FIRST_STEP = 1_000
+_SEARCH_S = 0.015
+"""A search looks back in steps that double; after so long it gives what it has and says how far."""
 _ERRORS = 10
 _COUNT_AGE_MS = 15_000
 _GROUPS = {
@@ -103,17 +104,23 @@ class Reads:
     async def _stored_page(
         self, wanted: Wanted, before: Cursor | None, limit: int
     ) -> tuple[list[Exchange], Cursor | None]:
-        ledger, floor = self._relay.ledger, None
-        if wanted.filters:
-            step = _STEP_ROWS_WORDS if wanted.words else _STEP_ROWS
+        ledger = self._relay.ledger
+        if not wanted.filters:
+            rows = await ledger.page(wanted, before, None, limit + 1)
+            return rows[:limit], _place(rows[limit - 1]) if len(rows) > limit else None
+        loop = asyncio.get_running_loop()
+        ends_at, step = loop.time() + _SEARCH_S, _FIRST_STEP
+        found: list[Exchange] = []
+        while True:
             floor = await ledger.floor(before, wanted.until, step)
             if floor is not None and wanted.since is not None and floor.at < wanted.since:
                 floor = None
-        rows = await ledger.page(wanted, before, floor, limit + 1)
-        if len(rows) > limit:
-            rows = rows[:limit]
-            return rows, _place(rows[-1])
-        return rows, floor
+            found += await ledger.page(wanted, before, floor, limit + 1 - len(found))
+            if len(found) > limit:
+                return found[:limit], _place(found[limit - 1])
+            if floor is None or loop.time() > ends_at:
+                return found, floor
+            before, step = floor, step * 2
 
     async def conversation(self, conversation: str, cut: int) -> Json:
         """Give a conversation's exchanges, oldest first; empty for one that nobody knows."""
@@ -140,18 +147,11 @@ class Reads:
     async def hour(self) -> Json:
         """Give the last hour minute by minute, and how many exchanges there are in all."""
         counted = await self.tallies.over(RANGES["1h"], finest=True)
-        total = counted.total()
-        minutes = []
-        for start, _, pairs in counted.pieces:
-            one = Sum()
-            for counts in pairs.values():
-                one.add(counts)
-            minutes.append((start, one.asks, one.failed))
         return {
-            **total.shown(),
+            **counted.total.shown(),
             "since": counted.since,
-            "p95": total.quantile(0.95),
-            "minutes": minutes,
+            "p95": counted.total.quantile(0.95),
+            "minutes": [(start, one.asks, one.failed) for start, one in counted.pieces],
             "complete": counted.complete,
             "total": await self._count(),
         }
@@ -159,9 +159,8 @@ class Reads:
     async def counts(self, name: str) -> Json:
         """Give a range's counts: in all, by pair, and (up to a day) by hour."""
         counted = await self.tallies.over(RANGES[name])
-        total = counted.total()
         return {
-            **total.shown(),
+            **counted.total.shown(),
             "range": name,
             "since": counted.since,
             "complete": counted.complete,
@@ -177,10 +176,8 @@ class Reads:
         relay = self._relay
         now = relay.clock.now()
         counted = await self.tallies.over(RANGES[name])
-        asked: dict[str, Sum] = {}
         asks: dict[str, int] = {}
-        for (asker, target), counts in counted.pairs.items():
-            asked.setdefault(target, Sum()).add(counts)
+        for (asker, _), counts in counted.pairs.items():
             asks[asker] = asks.get(asker, 0) + counts.asks
         waiting: dict[str, list[Exchange]] = {}
         for x in relay.book.open_exchanges():
@@ -188,14 +185,14 @@ class Reads:
                 waiting.setdefault(x.target, []).append(x)
         rows = ui_rows.agents(relay, now)
         for row in rows:
-            of = asked.get(row["name"], Sum())
+            of = counted.asked.get(row["name"], Sum())
             queue = waiting.get(row["name"], ())
             works = relay.book.working_on(row["name"])
             row |= {"counts": of.shown(), "asks_out": asks.get(row["name"], 0)}
             row |= {"queue": len(queue), "oldest": min((x.at for x in queue), default=None)}
             if works is not None:
                 row["works"] = ui_rows.exchange(works, 200)
-            if of.last_bad[0]:
+            if of.last_bad[0] >= counted.since:
                 row["last_error"] = dict(zip(("at", "status", "from"), of.last_bad, strict=True))
         return {"now": now, "range": name, "agents": rows, "complete": counted.complete}
 
@@ -287,9 +284,9 @@ def _place(x: Exchange) -> Cursor:
 
 
 def _hours(counted: Counted) -> list[tuple[int, int, int]]:
-    hours: dict[int, Sum] = {}
-    for start, _, pairs in counted.pieces:
-        into = hours.setdefault(start // HOUR * HOUR, Sum())
-        for counts in pairs.values():
-            into.add(counts)
-    return [(at, counts.asks, counts.failed) for at, counts in sorted(hours.items())]
+    hours: dict[int, list[int]] = {}
+    for start, one in counted.pieces:
+        into = hours.setdefault(start // HOUR * HOUR, [0, 0])
+        into[0] += one.asks
+        into[1] += one.failed
+    return [(at, asks, failed) for at, (asks, failed) in sorted(hours.items())]

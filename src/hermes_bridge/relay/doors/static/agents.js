@@ -34,7 +34,7 @@ export function agents(query, app) {
   const none = h("div", { hidden: true });
   const table = h("section", { class: "panel wide", "aria-label": "Agents" }, h("table", { class: "table" }, h("thead", null, heads), body), none);
   const el = h("div", { class: "page" }, sum, table, h("section", { class: "panel phone", "aria-label": "Agents" }, cards));
-  let rows = [], due = 0, closed = false, unfolded = null;
+  let rows = [], whole = true, due = 0, closed = false, unfolded = null;
   const pulses = new Map();
 
   function address() {
@@ -55,6 +55,7 @@ export function agents(query, app) {
     if (!found || closed || range !== view.range) return;
     if (!found.complete) due = Date.now() + 700;
     rows = found.agents;
+    whole = found.complete;
     take(rows.map((row) => row.works).filter((row) => row && !store.rows.has(row.request_id)));
     draw();
   }
@@ -76,7 +77,7 @@ export function agents(query, app) {
     const online = all.filter((a) => presence(a) === "online").length;
     const queued = all.reduce((n, a) => n + a.queue, 0);
     const open = store.open;
-    fill(figures, h("p", null, h("b", null, String(online)), ` of ${all.length} online`), h("p", null, h("b", null, number(open)), ` open ask${open === 1 ? "" : "s"}`), queued ? h("p", { class: "wide" }, h("b", null, number(queued)), " queued") : "");
+    fill(figures, h("p", null, h("b", null, String(online)), ` of ${all.length} online`), h("p", null, h("b", null, number(open)), ` open ask${open === 1 ? "" : "s"}`), queued ? h("p", { class: "wide" }, h("b", null, number(queued)), " queued") : "", !whole && h("p", { class: "dim" }, "counting…"));
     if (all.length > MANY && !find.isConnected) seg.before(h("span", { class: "tools" }, find, only, worstFirst));
     only.classList.toggle("on", view.only);
     worstFirst.classList.toggle("on", view.sort === "worst");

@@ -65,7 +65,7 @@ export function map(query, app) {
     let drawn = [...names];
     if (drawn.length > DRAWN) drawn = drawn.sort((a, b) => busy.get(b) - busy.get(a)).slice(0, DRAWN);
     drawn.sort(natural);
-    fill(figures, h("p", null, h("b", null, number(counts.asks)), ` ask${counts.asks === 1 ? "" : "s"} between `, h("b", null, String(names.size)), " agents"), counts.asks - counts.open ? h("p", null, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), " failed") : "");
+    fill(figures, h("p", null, h("b", null, number(counts.asks)), ` ask${counts.asks === 1 ? "" : "s"} between `, h("b", null, String(names.size)), " agents"), counts.asks - counts.open ? h("p", null, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), " failed") : "", !counts.complete && h("p", { class: "dim" }, "counting…"));
     const held = document.activeElement?.dataset?.agent;
     if (view.table) table(pairs); else ring(pairs, drawn, busy, names.size);
     side(pairs);

@@ -130,6 +130,10 @@ export class Row {
     }
     const head = hit(row.message, words, 180) ?? cut(row.message.replace(/\s+/gu, " ").trim());
     if (head === null && !hides(row)) button.className = "link quiet";
+    if (!row.message.trim()) {
+      this.say.replaceChildren(h("span", { class: "dim" }, "(no text)"), " ", button);
+      return;
+    }
     this.say.replaceChildren(h("span", { class: "text", dir: "auto" }, says(head === null ? row.message.replace(/\s+/gu, " ") : `${head}…`, words)), " ", button);
   }
 

@@ -1,0 +1,163 @@
+"""The operator's page over a million exchanges: how long each question takes.
+
+    .venv/bin/python benches/page.py [rows]
+
+Fills a SQLite file under benches/out (once), starts a relay on it, and asks every endpoint of the
+page again and again. Prints the median, the 99th percentile and the slowest, in milliseconds.
+"""
+
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+from hermes_bridge.db.migrate import apply_sync
+from hermes_bridge.relay.sql.schema import EXCHANGES, SCHEMA
+
+OUT = Path(__file__).parent / "out"
+AGENTS = [f"agent-{n:02}" for n in range(40)]
+WEEK = 7 * 86_400_000
+ROUNDS = 60
+
+
+def rows(count: int, now: int) -> Iterator[tuple[object, ...]]:
+    dice = random.Random(7)
+    pairs = [(a, b) for a in AGENTS for b in AGENTS if a != b]
+    busy = dice.sample(pairs, 300)
+    words = ("badge printer invoice ledger dock release site form pallet contract").split()
+    for n in range(count):
+        at = now - WEEK + n * WEEK // count
+        asker, target = dice.choice(busy)
+        took = int(dice.lognormvariate(9, 1.2))
+        bad = dice.random() < 0.03
+        text = " ".join(dice.choices(words, k=30))
+        needle = " unicorn" if n % 100_003 == 5 else ""
+        yield (
+            f"r{n:08}",
+            f"c{n // 4:08}",
+            asker,
+            target,
+            text + needle,
+            "timeout" if bad else "ok",
+            None if bad else text,
+            at,
+            at + took,
+        )
+
+
+def fill(path: Path, count: int) -> None:
+    print(f"filling {path} with {count:,} exchanges ...", flush=True)
+    store = sqlite3.connect(path, isolation_level=None)
+    store.execute("PRAGMA journal_mode=WAL")
+    store.execute("PRAGMA synchronous=OFF")
+    store.execute("BEGIN")
+    apply_sync(SCHEMA, store.execute)
+    store.executemany(
+        f"INSERT INTO {EXCHANGES} (request_id, conversation_id, from_agent, to_agent, message, "
+        "status, answer, started_at, ended_at, attempt, sent_at, stage) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 0, 1)",
+        rows(count, int(time.time() * 1000)),
+    )
+    store.execute("COMMIT")
+    store.close()
+
+
+def start(path: Path) -> tuple[subprocess.Popen[str], str]:
+    config = path.with_suffix(".yaml")
+    agents = [{"name": name, "token": f"token-of-{name}-0123456789"} for name in AGENTS]
+    data = {"agents": agents, "listen": {"port": 0}, "db": {"path": str(path)}}
+    config.write_text(json.dumps(data))
+    code = f"from hermes_bridge.serve import run; run({str(config)!r}, {{}}, ready=print)"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, urlsplit(process.stdout.readline().strip()).netloc
+
+
+def measure(host: str, path: str) -> list[float]:
+    times = []
+    link = HTTPConnection(host, timeout=30)
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        link.request("GET", path)
+        body = link.getresponse().read()
+        times.append((time.perf_counter() - begun) * 1000)
+        assert body
+        time.sleep(0.01)
+    return times
+
+
+def cursors(host: str, path: str, most: int) -> list[float]:
+    """Follow a question's pages, as the page does for a rare hit."""
+    times, link, before = [], HTTPConnection(host, timeout=30), ""
+    while len(times) < most:
+        begun = time.perf_counter()
+        link.request("GET", path + before)
+        page = json.loads(link.getresponse().read())
+        times.append((time.perf_counter() - begun) * 1000)
+        if not page["next"]:
+            break
+        before = f"&before={page['next']}"
+    return times
+
+
+def line(name: str, times: list[float]) -> None:
+    last = quantiles(times, n=100)[98] if len(times) > 1 else times[0]
+    print(
+        f"{name:58} {median(times):8.1f} {last:8.1f} {max(times):8.1f}   {len(times)}", flush=True
+    )
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"page-{count}.db"
+    if not path.exists():
+        fill(path, count)
+    process, host = start(path)
+    print(f"{'':58} {'median':>8} {'p99':>8} {'max':>8}   n")
+    try:
+        for name in (
+            "state?cut=4000",
+            "exchanges?cut=4000",
+            "exchanges?cut=4000&agent=agent-07&role=target",
+            "exchanges?cut=4000&status=timeout",
+            "exchanges?cut=4000&status=failed",
+            "exchanges?cut=4000&q=badge+invoice",
+            "exchanges?cut=4000&q=unicorn",
+            "conversations/c00100000",
+            "exchanges/r00400000",
+            "hour",
+            "agents?range=1h",
+            "agents?range=24h",
+            "agents?range=7d",
+            "counts?range=24h",
+            "counts?range=7d",
+            "agents/agent-07",
+        ):
+            line(name, measure(host, f"/ui/api/{name}"))
+        line("pages of a rare word", cursors(host, "/ui/api/exchanges?cut=4000&q=unicorn", 250))
+        line(
+            "pages of a rare status", cursors(host, "/ui/api/exchanges?cut=4000&status=failed", 60)
+        )
+        line(
+            "pages of one pair", cursors(host, "/ui/api/exchanges?agent=agent-01&with=agent-02", 60)
+        )
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+if __name__ == "__main__":
+    main()

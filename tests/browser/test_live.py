@@ -1,0 +1,127 @@
+"""Updates, long lists and trouble in a real Chromium."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Tab
+from tests.browser.running import Bot, ended, relay
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Tab]
+
+
+@pytest.mark.timeout(400)
+def test_ten_thousand_exchanges_scroll_without_filling_the_page(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        for first in range(0, 10_000, 1000):
+            running.keep(
+                *(
+                    ended("a-bot", "b-bot", f"question number {n}", ago=60_000 + n * 300)
+                    for n in range(first, first + 1000)
+                )
+            )
+        page = tab(running).go().page
+        page.locator("article.ex").nth(49).wait_for()
+        page.get_by_text("10,000 exchanges").wait_for()
+        loaded = "[...document.querySelectorAll('.block')].length"
+        for _ in range(400):
+            if page.evaluate(loaded) > 44:
+                break
+            page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            page.wait_for_timeout(20)
+        assert page.evaluate(loaded) > 44
+        page.wait_for_timeout(300)
+        rows = page.evaluate("document.querySelectorAll('article.ex').length")
+        assert rows <= 2400, "far blocks are emptied"
+        height = page.evaluate("document.body.scrollHeight")
+        frames = page.evaluate(
+            """async () => {
+                const times = [];
+                let last = performance.now();
+                for (let n = 0; n < 60; n += 1) {
+                    scrollBy(0, -900);
+                    await new Promise(requestAnimationFrame);
+                    times.push(performance.now() - last);
+                    last = performance.now();
+                }
+                return times;
+            }"""
+        )
+        assert len(frames) == 60
+        page.evaluate("scrollTo(0, 0)")
+        page.get_by_text("question number 0", exact=True).wait_for()
+        assert abs(page.evaluate("document.body.scrollHeight") - height) < height * 0.02
+        assert page.locator("article.ex").first.is_visible()
+
+
+def test_a_new_row_goes_straight_in_when_nobody_reads(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(ended("a-bot", "b-bot", "old"))
+        a = Bot(running, "a-bot")
+        page = tab(running).go().page
+        page.get_by_text("old", exact=True).wait_for()
+        page.bring_to_front()
+        a.ask("nobody", "fresh")
+        page.locator("article.ex", has_text="fresh").wait_for()
+        assert page.locator("article.ex").first.locator(".say .text").inner_text() == "fresh"
+
+
+def test_a_selection_and_a_scroll_position_survive_a_burst(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(*(ended("a-bot", "b-bot", f"n{n}", ago=60_000 + n * 1000) for n in range(60)))
+        a = Bot(running, "a-bot")
+        page = tab(running).go().page
+        page.locator("article.ex").nth(49).wait_for()
+        page.evaluate(
+            """() => {
+                const text = document.querySelectorAll('article.ex .say .text')[5];
+                getSelection().selectAllChildren(text);
+                scrollTo(0, 300);
+            }"""
+        )
+        for n in range(120):
+            a.ask("nobody", f"burst {n}")
+        page.get_by_role("button", name="99+ new").wait_for()
+        assert page.evaluate("String(getSelection())") == "n5"
+        assert page.evaluate("scrollY") == 300
+        assert page.locator("article.ex", has_text="burst").count() == 0
+
+
+def test_without_the_stream_the_page_polls_and_says_so(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        a = Bot(running, "a-bot")
+        page = tab(running)
+        page.page.route("**/ui/api/events", lambda route: route.abort())
+        page.go().page.get_by_text("Polling every 3 s").wait_for()
+        a.ask("nobody", "heard by polling")
+        page.page.locator("article.ex", has_text="heard by polling").wait_for()
+        page.page.unroute("**/ui/api/events")
+        page.page.get_by_text("Live", exact=True).wait_for(timeout=40_000)
+        page.errors.clear()
+
+
+def test_a_dead_store_is_said_in_a_banner(tab: Open, tmp_path: Any) -> None:
+    (tmp_path / "taken").mkdir()
+    with relay(["a-bot", "b-bot"], db=tmp_path / "taken") as running:
+        Bot(running, "a-bot").ask("nobody", "kept in memory")
+        page = tab(running).go().page
+        page.get_by_text("The database does not answer.").wait_for()
+        assert "Asks go on. History older than" in page.locator(".banner").inner_text()
+        page.locator("article.ex", has_text="kept in memory").wait_for()
+
+
+def test_the_first_look_is_small(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(*(ended("a-bot", "b-bot", f"n{n}", ago=60_000 + n * 1000) for n in range(60)))
+        page = tab(running)
+        sizes: list[int] = []
+        page.page.on("requestfinished", lambda r: sizes.append(r.sizes()["responseBodySize"]))
+        page.go().page.locator("article.ex").nth(49).wait_for()
+        page.page.wait_for_timeout(500)
+        paints = page.page.evaluate(
+            "performance.getEntriesByType('paint').map(entry => [entry.name, entry.startTime])"
+        )
+        assert {name for name, _ in paints} >= {"first-paint"}
+        assert sum(sizes) < 150_000
