@@ -25,19 +25,19 @@ OUT = Path(__file__).parent / "out"
 AGENTS = [f"agent-{n:02}" for n in range(40)]
 WEEK = 7 * 86_400_000
 ROUNDS = 60
+WORDS = ("badge", "printer", "invoice", "ledger", "dock", "release", "site", "form", "pallet")
 
 
 def rows(count: int, now: int) -> Iterator[tuple[object, ...]]:
     dice = random.Random(7)
     pairs = [(a, b) for a in AGENTS for b in AGENTS if a != b]
     busy = dice.sample(pairs, 300)
-    words = ("badge printer invoice ledger dock release site form pallet contract").split()
     for n in range(count):
         at = now - WEEK + n * WEEK // count
         asker, target = dice.choice(busy)
         took = int(dice.lognormvariate(9, 1.2))
         bad = dice.random() < 0.03
-        text = " ".join(dice.choices(words, k=30))
+        text = " ".join(dice.choices(WORDS, k=30))
         needle = " unicorn" if n % 100_003 == 5 else ""
         yield (
             f"r{n:08}",
