@@ -1,7 +1,9 @@
 """Fixtures of the harness, for every test (see the package's docstring)."""
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,12 @@ from tests.harness.venvs import Unavailable, Venv
 
 HERMES = tuple(filter(None, os.environ.get("HERMES_VERSIONS", "0.19,0.22").split(",")))
 MCP_CLIENTS = ("1", "2")
+
+
+def pytest_configure() -> None:
+    """Let a SIGTERM end a run as Ctrl-C does: fixtures stop the processes that they started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -394,6 +394,48 @@ async def test_the_reply_tool_answers_only_the_question_of_its_turn(
     assert json.loads(await at(reply, {"request_id": "mine"}))["error"] == "invalid_message"
 
 
+async def test_data_goes_with_an_answer_unless_it_makes_it_too_large(
+    relay: FakeRelay, start: Start
+) -> None:
+    def no_data(call: dict[str, Any]) -> dict[str, Any]:
+        large = "data" in call["args"] and call["args"]["request_id"] == "big"
+        return {"ok": False, "error": "message_too_large"} if large else {"ok": True}
+
+    relay.answer = no_data
+    bot = await start()
+    for rid in ("small", "big"):
+        await at(relay.wake, rid, "hi", rid)
+        await bot.turn()
+        reply = tools(bot, Session("hermes-bridge", f"hermes-bridge:{rid}")).handler("reply")
+        await at(reply, {"request_id": rid, "answer": "y", "data": {"k": 1}})
+    assert (await at(relay.reply, "small"))["data"] == {"k": 1}
+    again = await at(relay.expect, type="call", tool="reply", args__request_id="big", count=2)
+    assert "data" not in again["args"]
+
+
+async def test_a_call_that_would_cost_the_link_is_refused_before_it_is_sent(
+    relay: FakeRelay, start: Start
+) -> None:
+    bot = await start()
+    ask = tools(bot).handler("ask_agent")
+    refused = json.loads(await at(ask, {"to": "b", "message": "x" * 1_100_000}))
+    assert refused["error"] == "message_too_large"
+    await at(relay.wake, "r1", "hi")
+    await bot.turn()
+    reply = tools(bot, Session("hermes-bridge", "hermes-bridge:c1")).handler("reply")
+    await at(reply, {"request_id": "r1", "answer": "y", "data": {"k": "x" * 1_100_000}})
+    assert await at(relay.reply, "r1") == {"request_id": "r1", "answer": "y", "kind": "answer"}
+    assert relay.dials == 1
+
+
+async def test_half_a_character_in_a_question_does_not_hold_the_call(
+    relay: FakeRelay, start: Start
+) -> None:
+    bot = await start()
+    await at(tools(bot).handler("ask_agent"), {"to": "b", "message": "a\ud800b"})
+    assert (await at(relay.expect, type="call"))["args"]["message"] == "a\ufffdb"
+
+
 async def test_an_interrupted_ask_of_a_cancelled_turn_is_withdrawn(
     relay: FakeRelay, start: Start
 ) -> None:

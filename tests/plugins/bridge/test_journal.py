@@ -11,7 +11,9 @@ from hermes_bridge.plugins.bridge.inbox import Exchange, Reply, State
 from hermes_bridge.plugins.bridge.journal import Journal
 
 ONE = Exchange(Wake("r1", "c", "ann", "hi", data={"k": "ü"}), 1.5, State.RUNNING, 1)
-TWO = Exchange(Wake("r2", "c", "ann", "-"), 2.5, State.SETTLED, 1, Reply("y\n", failure=True))
+TWO = Exchange(
+    Wake("r2", "c", "ann", "-"), 2.5, State.SETTLED, 1, Reply("y\n", failure=True, data={"k": [1]})
+)
 
 
 def test_the_last_line_of_an_exchange_counts_over_a_restart(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ PATIENCE_S = 10.0
 """How long a call waits for a link before it says that the relay cannot be reached."""
 OUTAGE_S = 120.0
 """How long a call that was sent waits for the link to come back."""
+_SHORTER = "Say it in fewer words, or in several messages of one conversation."
 _AGAIN = frozenset({"shutting_down", "rate_limited"})
 
 _log = logging.getLogger(__name__)
@@ -120,8 +121,7 @@ class Bridge:
                     await self._up.wait()
             except TimeoutError:
                 return self._unreachable()
-        frame, future = self.calls.begin(call_id, tool, args, turn)
-        self.link.send(frame)
+        future = self._send_call(call_id, tool, args, turn)
         try:
             while True:
                 done, _ = await asyncio.wait({future}, timeout=5)
@@ -223,12 +223,15 @@ class Bridge:
         kind = "failure" if reply.failure else "answer"
         while True:
             limit = self.link.welcome.max_message_bytes if self.link.welcome else 262_144
-            args = {"request_id": request_id, "answer": frames.fitted(text, limit), "kind": kind}
-            frame, future = self.calls.begin(call_id, "reply", args, None)
-            self.link.send(frame)
-            result = await future
+            answer = frames.fitted(text, limit)
+            args: dict[str, Any] = {"request_id": request_id, "answer": answer, "kind": kind}
+            if reply.data is not None and call_id == f"reply:{request_id}":
+                args["data"] = reply.data  # left out when the first try was too large
+            result = await self._send_call(call_id, "reply", args, None)
             error = result.get("error") if isinstance(result, dict) else None
-            if error == "message_too_large" and len(text) > 1_000:
+            if error == "message_too_large" and "data" in args:
+                call_id += "+"
+            elif error == "message_too_large" and len(text) > 1_000:
                 call_id, text = call_id + "+", frames.fitted(text, len(text.encode()) // 2)
             elif error in _AGAIN:
                 await asyncio.sleep(5)
@@ -281,6 +284,17 @@ class Bridge:
         if isinstance(found, dict) and found.get("request_id"):
             asked = {"request_id": found["request_id"]}
             await self.call(secrets.token_hex(16), "cancel_ask", asked)
+
+    def _send_call(
+        self, call_id: str, tool: str, args: dict[str, Any], turn: str | None
+    ) -> "asyncio.Future[Any]":
+        """Begin a call; one that would cost the link (the relay closes it) is refused here."""
+        frame, future = self.calls.begin(call_id, tool, args, turn)
+        if len(frame.encode()) > frames.MAX_FRAME_BYTES - 1_024:
+            self.calls.ended(call_id, {"ok": False, "error": "message_too_large", "hint": _SHORTER})
+        else:
+            self.link.send(frame)
+        return future
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self.loop.create_task(work)

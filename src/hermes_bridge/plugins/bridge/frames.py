@@ -154,7 +154,12 @@ def fitted(answer: str, max_bytes: int) -> str:
 
 
 def _encode(frame: dict[str, Any]) -> str:
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return clean(text)
+    return text
 
 
 def _text(raw: dict[str, Any], key: str) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from .frames import Wake
 
@@ -62,6 +63,7 @@ class Reply:
 
     text: str
     failure: bool = False
+    data: Any = None
 
 
 @dataclass(slots=True)

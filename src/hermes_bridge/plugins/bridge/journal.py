@@ -123,7 +123,8 @@ def _line(exchange: Exchange) -> bytes:
         "wake": wake_to(exchange.wake),
     }
     if exchange.reply is not None:
-        row["reply"] = {"text": exchange.reply.text, "failure": exchange.reply.failure}
+        reply = exchange.reply
+        row["reply"] = {"text": reply.text, "failure": reply.failure, "data": reply.data}
     if exchange.state is State.SETTLED:
         row["wake"]["message"] = "-"  # it will not run again
         row["wake"]["data"] = None
@@ -137,6 +138,6 @@ def _exchange(row: dict[str, Any]) -> Exchange:
         arrived=float(row["at"]),
         state=State(row["state"]),
         starts=int(row["starts"]),
-        reply=Reply(str(reply["text"]), bool(reply["failure"])) if reply else None,
+        reply=Reply(reply["text"], bool(reply["failure"]), reply.get("data")) if reply else None,
         confirmed=bool(row["confirmed"]),
     )

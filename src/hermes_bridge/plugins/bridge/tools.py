@@ -49,6 +49,7 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
             "description": "queue: leave the question for an agent that is offline.",
         },
         idempotency_key={**_TEXT, "description": "The same key never asks twice."},
+        data={"type": "object", "description": "Structured data that goes with the question."},
     ),
     _schema(
         "wait_answer",
@@ -65,6 +66,7 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
         request_id={**_TEXT, "description": "As given with the question."},
         answer=_TEXT,
         kind={"type": "string", "enum": ["answer", "failure"]},
+        data={"type": "object", "description": "Structured data that goes with the answer."},
     ),
     _schema("list_agents", "List the agents that can be asked, and who of them is online.", []),
     _schema(
@@ -168,7 +170,7 @@ class Tools:
             return _fault(
                 "cancelled" if cancelled else "already_answered", "Nothing is left to do."
             )
-        work = bridge.final(request_id, Reply(answer, failure=failure))
+        work = bridge.final(request_id, Reply(answer, failure=failure, data=args.get("data")))
         first = asyncio.run_coroutine_threadsafe(work, bridge.loop).result(CONFIRM_S)
         return {"ok": True} if first else _fault("already_answered", "Nothing is left to do.")
 
