@@ -77,14 +77,10 @@ def test_the_readme_is_short_and_names_the_two_commands() -> None:
     assert "make demo" in page and "make test" in page
 
 
-_COMING = {"bots.md", "connector.md", "connector-platform.md", "callback.md"}
-"""Guides of parts that land with their own issues."""
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_link_is_dead(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8")):
-        if "://" not in target and Path(target).name not in _COMING:
+        if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
