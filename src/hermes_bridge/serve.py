@@ -12,10 +12,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import uvicorn
+from typing import TYPE_CHECKING
 
 from hermes_bridge import config as config_file
 from hermes_bridge.clock import SystemClock
@@ -27,7 +26,7 @@ from hermes_bridge.relay import export
 from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.config import DbSection, RelayConfig
 from hermes_bridge.relay.doors.asgi import RelayApp
-from hermes_bridge.relay.doors.bridge import MAX_FRAME, BridgeDoor
+from hermes_bridge.relay.doors.bridge import BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
 from hermes_bridge.relay.doors.metrics import MetricsDoor, of_traces
 from hermes_bridge.relay.doors.ui import UiDoor
@@ -36,25 +35,17 @@ from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Verbs
-from hermes_bridge.web.server import BoundedHttp, ServerConfig, sweep
-from hermes_bridge.web.websocket import BoundedWebSocket
+from hermes_bridge.web import serving
+from hermes_bridge.web.serving import Server
+
+if TYPE_CHECKING:
+    from hermes_bridge.connector.process import Inside
 
 _log = logging.getLogger("hermes_bridge.serve")
-_PING_S = 20.0
-_KEEP_ALIVE_S = 75
 _DRAIN_S = 3.0
 _FLUSH_S = 1.5
 _MEMORY_ROWS = 10_000
 _DAY_MS = 86_400_000
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server without its signal handling: ours drains first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `Service`."""
-        yield
 
 
 class Service:
@@ -70,6 +61,7 @@ class Service:
         """`reload` reads the configuration again on SIGHUP; `ready` is told the server's address."""
         self._config, self._reload_config, self._tell_ready = config, reload, ready
         self._stopping = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
         self.clock = SystemClock()
         self.database = database(config.db)
         self.relay = Relay(
@@ -83,25 +75,42 @@ class Service:
         self._exports = Exports(export.targets(config))
         self._trace()
         metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(self._exports)])
-        self._app = RelayApp(self.relay, self._bridge, self._ui, metrics)
+        self._connector = _inside(config)
+        self._app = RelayApp(
+            self.relay,
+            self._bridge,
+            self._ui,
+            metrics,
+            beside=self._connector.doors if self._connector else None,
+            report=self._connector.report if self._connector else None,
+        )
 
     async def run(self) -> None:
         """Serve until a signal or `stop`. Raises `HermesBridgeError` when it cannot begin."""
         listener = bind(self._config)
-        server = self._server(listener)
+        listen = self._config.listen
+        server = serving.build(
+            self._app,
+            direct={b"/mcp": self._mcp},
+            tls_cert=listen.tls_cert,
+            tls_key=listen.tls_key,
+        )
         self._on_signals()
         await self.relay.start()
         async with asyncio.TaskGroup() as group:
+            self._group = group
             background = [
                 group.create_task(self.relay.journal.run()),
                 group.create_task(self.relay.keep_trying_to_load()),
                 group.create_task(SearchIndex(self.relay.ledger).run()),
                 group.create_task(self._forget_old()),
-                group.create_task(self._sweep(server)),
+                group.create_task(serving.look_after(server)),
                 group.create_task(self._exports.run()),
             ]
-            serving = group.create_task(server.serve(sockets=[listener]))
-            while not server.started and not serving.done():
+            if self._connector is not None:
+                background.append(group.create_task(self._connector.beside()))
+            served = group.create_task(server.serve(sockets=[listener]))
+            while not server.started and not served.done():
                 await asyncio.sleep(0.005)
             address = address_of(listener, self._config)
             _settle_memory()
@@ -110,7 +119,7 @@ class Service:
                 self._tell_ready(address)
             await self._stopping.wait()
             await self._drain(server)
-            await serving
+            await served
             for task in background:
                 task.cancel()
         await self._exports.close(_FLUSH_S)
@@ -143,9 +152,11 @@ class Service:
         self._bridge.revoke(tokens)
         self._ui.replace(fresh.ui)
         self._config = fresh
+        if self._connector is not None and self._group is not None:
+            self._group.create_task(self._connector.connector.reload())
         event(_log, "reload.done", agents=len(fresh.agents), removed=",".join(gone) or "none")
 
-    async def _drain(self, server: uvicorn.Server) -> None:
+    async def _drain(self, server: Server) -> None:
         event(_log, "serve.stopping", exchanges_open=len(self.relay.book))
         self.relay.drain()
         self._ui.close()
@@ -153,12 +164,6 @@ class Service:
         server.should_exit = True
         if not await self.relay.journal.drain(_DRAIN_S):
             event(_log, "store.not_drained", logging.ERROR, rows=len(self.relay.journal))
-
-    async def _sweep(self, server: uvicorn.Server) -> None:
-        """End idle connections and requests that do not arrive."""
-        while True:
-            await asyncio.sleep(5)
-            sweep(server)
 
     async def _forget_old(self) -> None:
         """Keep the store within `retention_days`, or a store in memory within its rows."""
@@ -179,31 +184,15 @@ class Service:
             loop.add_signal_handler(signal.SIGINT, self.stop)
             loop.add_signal_handler(signal.SIGHUP, self.reload)
 
-    def _server(self, listener: socket.socket) -> _Server:
-        listen = self._config.listen
-        config = ServerConfig(
-            self._app,
-            http=BoundedHttp,
-            ws=BoundedWebSocket,
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            ws_max_size=MAX_FRAME,
-            ws_ping_interval=_PING_S,
-            ws_ping_timeout=_PING_S,
-            ws_per_message_deflate=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=3,
-            backlog=2048,
-            ssl_certfile=listen.tls_cert,
-            ssl_keyfile=listen.tls_key,
-        )
-        config.direct = {b"/mcp": self._mcp}
-        return _Server(config)
+
+def _inside(config: RelayConfig) -> "Inside | None":
+    """Give the connector of this process, if the file has one. Imported only then."""
+    if config.connector is None:
+        return None
+    from hermes_bridge.connector.config import configure as configure_connector
+    from hermes_bridge.connector.process import Inside
+
+    return Inside(configure_connector(config.connector, os.environ))
 
 
 def database(section: DbSection) -> Database:

@@ -1,4 +1,4 @@
-"""A connector that runs alone: store, accounts, doors, one server, signals.
+"""A connector inside another process, and one that runs alone: store, doors, server, signals.
 
 SIGTERM and SIGINT stop it within ten seconds and with exit code 0; SIGHUP reads the identity
 file again.
@@ -7,39 +7,73 @@ file again.
 import asyncio
 import contextlib
 import fcntl
+import logging
 import signal
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-import uvicorn
-
+from hermes_bridge.connector import health
 from hermes_bridge.connector.config import ConnectorConfig
 from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.asgi import build
 from hermes_bridge.connector.platforms.base import Platform
 from hermes_bridge.connector.state import logger
 from hermes_bridge.contract.descriptor import CONTRACT_VERSION
-from hermes_bridge.contract.frames import MAX_FRAME
 from hermes_bridge.db.sqlite import SqliteDatabase
-from hermes_bridge.errors import ConfigError, HermesBridgeError
+from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
 from hermes_bridge.log import event
-from hermes_bridge.web.server import BoundedHttp, ServerConfig, sweep
-from hermes_bridge.web.websocket import BoundedWebSocket
+from hermes_bridge.web import serving
 
-_PING_S = 20.0
 _STOP_S = 4.0
-_SWEEP_S = 5.0
+_AGAIN_S = 5.0
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling."""
+class Inside:
+    """A connector as a part of some process: its store with its lock, its life, its doors."""
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to us."""
-        yield
+    def __init__(
+        self, config: ConnectorConfig, *, platforms: Mapping[str, Platform] | None = None
+    ) -> None:
+        self._config = config
+        self._database = SqliteDatabase(config.store, durable=config.section.sync_every_commit)
+        self.connector = Connector(config, self._database, platforms=platforms)
+        self.doors = build(self.connector)
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Live until cancelled.
+
+        Raises:
+            ConfigError: another connector uses the same store.
+            DatabaseDown: the store cannot be opened.
+        """
+        with _alone(self._config.store):
+            try:
+                await self.connector.run()
+            finally:
+                await self._database.close()
+
+    async def beside(self) -> None:
+        """Live beside another part, which must not end because of this one."""
+        while True:
+            try:
+                await self.run()
+            except HermesBridgeError as error:
+                self._trouble = str(error)
+                event(logger, "connector.failed", logging.ERROR, cause=error, hint=error.hint)
+                if not isinstance(error, DatabaseDown):
+                    return
+                await asyncio.sleep(_AGAIN_S)
+
+    def report(self) -> dict[str, Any]:
+        """Give what `/health` says of the connector."""
+        if self.connector.ready.is_set():
+            return health.report(self.connector.state)
+        return (
+            {"status": "down", "cause": self._trouble} if self._trouble else {"status": "starting"}
+        )
 
 
 class Process:
@@ -49,8 +83,8 @@ class Process:
         self, config: ConnectorConfig, *, platforms: Mapping[str, Platform] | None = None
     ) -> None:
         self._config = config
-        self._database = SqliteDatabase(config.store, durable=config.section.sync_every_commit)
-        self.connector = Connector(config, self._database, platforms=platforms)
+        self._inside = Inside(config, platforms=platforms)
+        self.connector = self._inside.connector
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
         self.address: tuple[str, int] = ("", 0)
@@ -66,25 +100,23 @@ class Process:
             ConfigError: the address is taken, or another connector uses the same store.
             DatabaseDown: the store cannot be opened.
         """
-        with _alone(self._config.store), _listener(self._config) as listener:
+        with _listener(self._config) as listener:
             self.address = listener.getsockname()[:2]
             failed: BaseException | None = None
             try:
                 await self._serve(listener, signals=signals)
             except ExceptionGroup as errors:
                 failed = _first(errors)
-            finally:
-                await self._database.close()
             if failed is not None:
                 raise failed
 
     async def _serve(self, listener: socket.socket, *, signals: bool) -> None:
-        server = _server(self.connector)
+        server = serving.build(self._inside.doors, grace_s=2)
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(self.connector.run())
+            running = group.create_task(self._inside.run())
             await self.connector.ready.wait()
-            serving = group.create_task(server.serve(sockets=[listener]))
-            sweeping = group.create_task(_sweep(server))
+            served = group.create_task(server.serve(sockets=[listener]))
+            sweeping = group.create_task(serving.look_after(server))
             loop = asyncio.get_running_loop()
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -97,8 +129,8 @@ class Process:
             running.cancel()
             await asyncio.wait([running], timeout=_STOP_S)
             server.should_exit = True
-            await asyncio.wait([serving], timeout=_STOP_S)
-            serving.cancel()
+            await asyncio.wait([served], timeout=_STOP_S)
+            served.cancel()
             sweeping.cancel()
 
     def _announce(self) -> None:
@@ -107,35 +139,6 @@ class Process:
         host, port = self.address
         event(logger, f"listening on {host}:{port} (contract v{CONTRACT_VERSION}, {count} {what})")
         self.serving.set()
-
-
-def _server(connector: Connector) -> _Server:
-    config = ServerConfig(
-        build(connector),
-        http=BoundedHttp,
-        ws=BoundedWebSocket,
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        ws_max_size=MAX_FRAME,
-        ws_ping_interval=_PING_S,
-        ws_ping_timeout=_PING_S,
-        ws_per_message_deflate=False,
-        timeout_graceful_shutdown=2,
-        timeout_keep_alive=75,
-    )
-    config.direct = {}
-    return _Server(config)
-
-
-async def _sweep(server: _Server) -> None:
-    while True:
-        await asyncio.sleep(_SWEEP_S)
-        sweep(server)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_bridge import config as config_file, serve
+from hermes_bridge import config as config_file
 from hermes_bridge.serve import Service
+from hermes_bridge.web import serving
 
 pytestmark = pytest.mark.anyio
 TOKEN = "a-token-of-the-right-length"
@@ -19,7 +20,7 @@ TOKEN = "a-token-of-the-right-length"
 
 @contextlib.asynccontextmanager
 async def relay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    monkeypatch.setattr(serve, "_PING_S", 0.3)
+    monkeypatch.setattr(serving, "PING_S", 0.3)
     text = (
         f"agents: [{{name: a, token: {TOKEN}}}]\nlisten: {{port: 0}}\ndb: {{path: {folder}/x.db}}\n"
     )
@@ -57,7 +58,7 @@ async def online(port: int) -> int:
 async def test_a_peer_that_answers_no_ping_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 2 * serve._PING_S < 60
+    assert 2 * serving.PING_S < 60
     async with relay(tmp_path, monkeypatch) as port:
         head, reader, writer = await upgrade(port, TOKEN)
         assert b" 101 " in head and await online(port) == 1

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,11 +21,34 @@ _log = logging.getLogger("hermes_bridge.http")
 _encode = msgspec.json.Encoder().encode
 
 
+class Beside(Protocol):
+    """Another part with doors of its own in the same process (the connector)."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is its own."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or socket."""
+        ...
+
+
 class RelayApp:
     """Routes by exact path. What goes wrong inside a door ends one request, never the process."""
 
-    def __init__(self, relay: Relay, bridge: BridgeDoor, ui: App, metrics: App) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        bridge: BridgeDoor,
+        ui: App,
+        metrics: App,
+        *,
+        beside: Beside | None = None,
+        report: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        """`beside` serves its own paths; `report` is what `/health` says of it."""
         self._relay = relay
+        self._beside, self._report = beside, report
         self._quiet = Quiet(_log, relay.clock.now)
         self._bridge, self._ui = bridge, ui
         self._started_at = relay.clock.now()
@@ -45,8 +68,10 @@ class RelayApp:
             await send(message)
 
         path = scope["path"]
-        if scope["type"] == "websocket":
-            door: App = self._bridge if path == "/bridge/connect" else _no_such_socket
+        if self._beside is not None and self._beside.serves(path):
+            door: App = self._beside
+        elif scope["type"] == "websocket":
+            door = self._bridge if path == "/bridge/connect" else _no_such_socket
         else:
             door = self._paths.get(path) or (self._ui if _is_page(path) else _no_such_path)
         try:
@@ -63,7 +88,7 @@ class RelayApp:
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Say that the process lives, and how it is."""
         relay = self._relay
-        body = {
+        body: dict[str, object] = {
             "status": "ok",
             "version": __version__,
             "uptime_s": (relay.clock.now() - self._started_at) // 1000,
@@ -71,6 +96,8 @@ class RelayApp:
             "exchanges_open": len(relay.book),
             **self._store(),
         }
+        if self._report is not None:
+            body["connector"] = self._report()
         await _answer(send, 200, body)
 
     async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:

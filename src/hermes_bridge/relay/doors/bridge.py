@@ -22,6 +22,7 @@ from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.traces import ToolCall, Tracer
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
+from hermes_bridge.web.serving import MAX_FRAME
 from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
 Scope = MutableMapping[str, Any]
@@ -29,7 +30,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-MAX_FRAME = 1_048_576
 HEARTBEAT_MS = 5_000
 _HELLO_WAIT_S = 0.3
 """How long a fresh link may take to say `hello` before it is taken for a seed adapter."""

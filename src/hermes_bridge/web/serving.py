@@ -1,0 +1,67 @@
+"""How a process of ours runs uvicorn: our protocols, no signals of its own, connections looked after."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import uvicorn
+
+from hermes_bridge.web.server import IDLE_S, BoundedHttp, DirectDoor, ServerConfig, sweep
+from hermes_bridge.web.websocket import BoundedWebSocket
+
+MAX_FRAME = 1_048_576
+"""Bytes of one WebSocket frame: what bots and gateways read, and so what we take."""
+PING_S = 20.0
+"""Between two pings, and how long one may stay unanswered: a dead peer is gone within 60 s."""
+_SWEEP_S = 5.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server without its signal handling: the process drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process."""
+        yield
+
+
+def build(
+    app: Any,
+    *,
+    direct: Mapping[bytes, DirectDoor] | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    grace_s: int = 3,
+) -> Server:
+    """Give a server for an ASGI application, and for the doors of the direct lane by path."""
+    config = ServerConfig(
+        app,
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws_max_size=MAX_FRAME,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_per_message_deflate=False,
+        timeout_keep_alive=int(IDLE_S),
+        timeout_graceful_shutdown=grace_s,
+        backlog=2048,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
+    )
+    config.direct = dict(direct or {})
+    return Server(config)
+
+
+async def look_after(server: Server) -> None:
+    """End idle connections and requests that do not arrive, for ever."""
+    while True:
+        await asyncio.sleep(_SWEEP_S)
+        sweep(server)

@@ -1,0 +1,65 @@
+"""The relay and the connector in one process, on one port, from one file."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+from tests.harness.relay import Make, relays
+from websockets.asyncio.client import connect
+
+from hermes_bridge.contract.token import mint
+from hermes_bridge.testing import FakeAgent, Wake
+
+__all__ = ["relays"]
+pytestmark = pytest.mark.anyio
+SECRET = "the-secret-of-gateway-a"
+
+
+def section(folder: Path) -> dict[str, object]:
+    identity = {
+        "botId": "echo-a",
+        "token": "an-account-token",
+        "gatewayId": "gw-a",
+        "secret": SECRET,
+        "platform": "echo",
+    }
+    return {"identities": [identity], "state_dir": str(folder / "connector")}
+
+
+async def turn(_: FakeAgent, wake: Wake) -> str:
+    return f"you said {wake.message}"
+
+
+async def test_agents_and_gateways_share_a_server(relays: Make, tmp_path: Path) -> None:
+    relay = relays(connector=section(tmp_path))
+    dial = relay.bridge_url.removesuffix("/bridge/connect")
+    async with (
+        asyncio.timeout(30),
+        FakeAgent(relay.bridge_url, relay.token("b"), turn),
+        FakeAgent(relay.bridge_url, relay.token("a")) as a,
+    ):
+        async with connect(f"{dial}/relay") as stranger:
+            await stranger.wait_closed()
+            assert stranger.close_code == 4401
+        token = mint("gw-a", SECRET, int(time.time()) + 60)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with connect(f"{dial}/relay", additional_headers=headers) as gateway:
+            await gateway.send('{"type": "hello", "platform": "echo", "botId": "echo-a"}\n')
+            assert json.loads(await gateway.recv())["type"] == "descriptor"
+            result = await a.call("ask_agent", {"to": "b", "message": "hello"})
+            assert result["answer"] == "you said hello"
+            health = relay.health()
+            assert health["agents_online"] == 2
+            assert health["connector"]["identities"][0]["gateway"] == "connected"
+    assert relay.stop() == 0
+
+
+async def test_a_wrong_connector_section_ends_the_start_with_words(relays: Make) -> None:
+    relay = relays(start=False, connector={"identities_file": "/nowhere/identities.json"})
+    relay.launch()
+    assert relay.process is not None
+    assert await asyncio.to_thread(relay.process.wait, 20) == 2
+    assert "hermes-bridge: " in relay.log()
+    relay.process = None
