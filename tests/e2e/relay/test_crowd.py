@@ -50,8 +50,11 @@ class Pair:
 
 
 def near(disturbed: list[float], quiet: list[float]) -> None:
-    """The medians stay within twice the normal; a few ms are the noise of a shared machine."""
-    assert statistics.median(disturbed) <= 2 * statistics.median(quiet) + 0.020, (
+    """The medians stay within twice the normal; 0.1 s is the noise of a shared machine.
+
+    (The original stalled for 0.3 s and more.)
+    """
+    assert statistics.median(disturbed) <= 2 * statistics.median(quiet) + 0.1, (
         statistics.median(quiet),
         statistics.median(disturbed),
     )

@@ -396,7 +396,7 @@ async def test_a_clock_that_jumps_moves_no_deadline(
         assert said["answer"] == "in time"
         assert 400 < said["elapsed_ms"] < 5000
         assert (await silent.result())["error"] == "timeout"
-        assert 1.4 < time.monotonic() - began < 3.5
+        assert 1.4 < time.monotonic() - began < 6
         again = await a.start("ask_agent", {"to": "b", "message": "and again"})
         await b.reply((await b.wake())["request_id"], "yes")
         assert (await again.result())["answer"] == "yes"

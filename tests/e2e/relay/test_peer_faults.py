@@ -111,7 +111,7 @@ async def test_4_2c_beats_of_others_prolong_nothing(relay: RelayProcess, mcp: Cl
         meddling = asyncio.create_task(other.beating(rid, 0.2))
         await other.ack(rid)
         assert (await pending.result())["error"] == "timeout"
-        assert time.monotonic() - began < 3.5
+        assert time.monotonic() - began < 5
         meddling.cancel()
 
 
@@ -202,7 +202,7 @@ async def test_4_11_beats_for_ever_end_at_the_cap(relay: RelayProcess, mcp: Clie
         beating = asyncio.create_task(bot.beating((await bot.wake())["request_id"], 0.3))
         assert (await pending.result())["error"] == "deadline_exceeded"
         beating.cancel()
-    assert 5.9 < time.monotonic() - began < 7.5
+    assert 5.9 < time.monotonic() - began < 9
 
 
 @pytest.mark.clause("mcp.hold.2")
@@ -360,7 +360,7 @@ async def test_4_19_and_4_21_texts_that_cannot_be_delivered_are_refused_at_once(
     assert not [row for row in found if "\0" in row[0] + row[1]]
 
 
-@pytest.mark.clause("bridge.ring.1", "bridge.ring.3")
+@pytest.mark.clause("bridge.ask.4", "bridge.ring.1", "bridge.ring.3", "bridge.ring.5")
 async def test_4_24_and_4_5_an_ask_that_nobody_could_answer_is_refused_at_once(
     relay: RelayProcess, mcp: Clients
 ) -> None:

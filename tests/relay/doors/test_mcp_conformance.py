@@ -539,7 +539,7 @@ async def test_ping_and_lists_answer_at_once_while_asks_are_held(relay: RelayPro
         assert (await client.rpc("ping")).message["result"] == {}
         assert len((await client.rpc("tools/list")).message["result"]["tools"]) == 5
         assert await client.tool("list_agents")
-        assert time.monotonic() - began < 1.0  # generous; the point is that it waits for no ask
+        assert time.monotonic() - began < 5  # generous; the point is that it waits for no ask
         assert not any(pending.reading.done() for pending in held)
         for wake in wakes:
             await bot.reply(wake["request_id"], "done")

@@ -208,6 +208,7 @@ async def test_http_1_0_is_served_and_ended(relay: RelayProcess) -> None:
     assert answer.endswith(b'"result":{}}')
 
 
+@pytest.mark.clause("bridge.link.2")
 async def test_an_upgrade_without_a_token_is_refused_with_401(relay: RelayProcess) -> None:
     for token in (None, "Bearer wrong-token-0123456789", "Bearer ", "Basic x"):
         headers = {"Host": "x", "Connection": "Upgrade", "Upgrade": "websocket"}
