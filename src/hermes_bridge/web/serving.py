@@ -7,6 +7,7 @@ from typing import Any
 
 import uvicorn
 
+from hermes_bridge.errors import ConfigError
 from hermes_bridge.web.server import IDLE_S, BoundedHttp, DirectDoor, ServerConfig, sweep
 from hermes_bridge.web.websocket import BoundedWebSocket
 
@@ -34,7 +35,10 @@ def build(
     tls_key: str | None = None,
     grace_s: int = 3,
 ) -> Server:
-    """Give a server for an ASGI application, and for the doors of the direct lane by path."""
+    """Give a server for an ASGI application, and for the doors of the direct lane by path.
+
+    Raises `ConfigError` for a certificate or a key that cannot be used.
+    """
     config = ServerConfig(
         app,
         http=BoundedHttp,
@@ -57,6 +61,14 @@ def build(
         ssl_keyfile=tls_key,
     )
     config.direct = dict(direct or {})
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(
+            f"The TLS certificate or its key cannot be used: {type(error).__name__}.",
+            hint="Check listen.tls_cert and listen.tls_key: PEM files that belong together and "
+            "that this user may read.",
+        ) from None
     return Server(config)
 
 
