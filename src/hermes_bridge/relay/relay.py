@@ -269,7 +269,7 @@ class Relay:
         self._ports[agent] = (link.generation, port)
         if older is not None:
             older[1].close(4409, "superseded: another connection of this agent took over")
-            event(_log, "link.superseded", agent=agent)
+            self.quiet.event("link.superseded", f"another connection of {agent}", agent=agent)
         self.journal.note_agent(agent, now, linked=True)
         self.tally.links[agent] += 1
         return link

@@ -145,6 +145,22 @@ async def test_garbage_from_one_peer_stalls_no_other_pair(
         near(disturbed, quiet)
 
 
+async def test_two_processes_that_fight_for_one_link_fill_no_log(relays: Make) -> None:
+    """Each supersedes the other as fast as it can; the last one has the link."""
+    relay = relays()
+    async with Mcp(relay, "a") as a:
+        last = await Bot(relay, "b", hello=True).connect()
+        for _ in range(60):
+            older, last = last, await Bot(relay, "b", hello=True).connect()
+            assert (await older.closed())[0] == 4409
+            await older.close()
+        last.on_wake = lambda wake: "the last"
+        assert (await a.ask("b", "?"))["answer"] == "the last"
+        assert len(relay.log_lines()) < 40
+        assert len(relay.events("link.flaps")) == len(relay.events("link.superseded")) == 1
+        await last.close()
+
+
 async def test_three_hundred_agents_connect_and_all_are_answered(relays: Make) -> None:
     names = crowd(300)
     relay = relays(agents=["a", *names])

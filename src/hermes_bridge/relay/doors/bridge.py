@@ -42,6 +42,7 @@ _CLOSE_S = 3.0
 """How long a peer may take to see that its link is closed."""
 _CALLS_AT_ONCE = 256
 _BAD_FRAMES = 100
+_LINES_A_MINUTE = 20
 
 _log = logging.getLogger("hermes_bridge.bridge")
 
@@ -53,6 +54,7 @@ class BridgeDoor:
         self.relay, self.verbs, self.tokens = relay, verbs, tokens
         self.quiet = Quiet(_log, relay.clock.now)
         self._links: set[LinkDoor] = set()
+        self._came_and_went: dict[str, tuple[int, int]] = {}
         self.unknown_frames = 0
         self.tracer: Tracer | None = None
 
@@ -80,6 +82,18 @@ class BridgeDoor:
         finally:
             self._links.discard(link)
             link.ended(code)
+
+    def note(self, name: str, agent: str, **fields: Any) -> None:
+        """Log that a link came or went; of an agent that does nothing else, one line a minute."""
+        now = self.relay.clock.now()
+        since, count = self._came_and_went.get(agent, (now, 0))
+        if now - since > 60_000:
+            since, count = now, 0
+        self._came_and_went[agent] = (since, count + 1)
+        if count < _LINES_A_MINUTE:
+            event(_log, name, agent=agent, **fields)
+        else:
+            self.quiet.event("link.flaps", f"{agent} comes and goes", agent=agent)
 
     def revoke(self, tokens: Tokens) -> None:
         """Take the new tokens; close the links whose token is gone with 4401."""
@@ -116,7 +130,7 @@ class LinkDoor:
         self._socket.on_writable = self._flush
         self._socket.sink = self._take
         self._later(_HELLO_WAIT_S, self._ready)
-        event(_log, "link.up", agent=self.agent, link=self._link.generation)
+        self._door.note("link.up", self.agent, link=self._link.generation)
 
     def ended(self, code: int) -> None:
         """The connection is gone: leave the seat, unless a newer link has it."""
@@ -126,13 +140,8 @@ class LinkDoor:
         for call in list(self._calls):
             self._relay.let_go(call)
         current = self._relay.link_down(self.agent, self._link.generation)
-        event(
-            _log,
-            "link.down",
-            agent=self.agent,
-            link=self._link.generation,
-            code=code,
-            current=current,
+        self._door.note(
+            "link.down", self.agent, link=self._link.generation, code=code, current=current
         )
 
     # The relay's side: LinkPort
