@@ -332,6 +332,33 @@ def test_what_was_learned_of_a_gateway_can_be_read_back() -> None:
     assert inbox.traits("a") == (True, True)
 
 
+def test_time_does_not_take_back_what_is_still_being_prepared() -> None:
+    inbox = Inbox(RULES)
+    inbox.link_up("a", 1, 0)
+    inbox.add(entry(1), 0)
+    delivered(inbox, 0)
+    inbox.expire(100)
+    (again,) = kinds(inbox.take(), Deliver)
+    inbox.typing("a", "room", 100)
+    inbox.expire(1100)
+    assert inbox.take() == []
+    assert isinstance(again, Deliver)
+    assert inbox.claim(again.entry, 1100) == 1
+
+
+def test_a_lane_that_waits_for_two_things_is_looked_at_for_both() -> None:
+    inbox = Inbox(Rules(ack_timeout_ms=100, typing_ms=50))
+    inbox.link_up("a", 1, 0)
+    inbox.typing("a", "room", 0)
+    inbox.add(entry(1, urgent=True), 10)
+    assert delivered(inbox, 10) == [(1, 1)]
+    inbox.expire(50)
+    assert delivered(inbox, 50) == []
+    assert inbox.next_deadline() == 110
+    inbox.expire(110)
+    assert delivered(inbox, 110) == [(1, 1)]
+
+
 def test_depth_counts_what_waits_and_what_is_out() -> None:
     inbox = Inbox(RULES)
     inbox.link_up("a", 1, 0)

@@ -109,6 +109,16 @@ def test_a_reload_takes_removed_reassigned_and_rotated_identities() -> None:
     assert not session.still_valid(table(row("b", secret="s9")))
 
 
+@pytest.mark.clause("relay.identity.5")
+@pytest.mark.parametrize("changed", [row("a", "elsewhere"), row("a", secret="s9"), row("z")])
+def test_a_new_table_counts_before_the_connection_has_heard_of_it(changed: dict[str, Any]) -> None:
+    session = RelaySession("gw", "s1")
+    hello(session, "a")
+    assert session.speaker(UNSET, UNSET, table(changed)) is None
+    assert session.speaker(UNSET, "a", table(changed)) is None
+    assert not session.may_use("a", table(changed))
+
+
 @pytest.mark.clause("relay.inbound.3")
 def test_the_profile_stamp_depends_on_the_row_and_on_how_many_bots_share_a_connection() -> None:
     plain, named = TWO.rows[0], table(row("a", profile="work")).rows[0]
