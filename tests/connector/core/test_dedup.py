@@ -32,6 +32,11 @@ def test_two_deliveries_never_share_a_key(
     assert (delivery_key(*one) == delivery_key(*other)) is (one == other)
 
 
+def test_the_borders_between_the_parts_of_a_key_count() -> None:
+    assert delivery_key("x", "a", "bc") != delivery_key("x", "ab", "c")
+    assert delivery_key("cx", "a", "b") != delivery_key("x", "a", "bc")
+
+
 def test_content_names_what_has_no_id() -> None:
     assert content_id("a", "", "x") != content_id("", "a", "x")
     assert content_id("a", "t", "x") == content_id("a", "t", "x")

@@ -71,6 +71,13 @@ def test_a_bot_hears_others_but_not_itself_whoevers_socket_it_came_on() -> None:
     assert (route.OWN_MESSAGE, "x") in reasons(plan)
 
 
+def test_a_bots_own_words_are_known_by_its_account() -> None:
+    router = Router(table("x", "y", x="account-7"))
+    assert router.plan(group("@x @y", sender="account-7"), "y", 0).bots == ("y",)
+    assert router.plan(dm("hi", sender="account-7"), "x", 0).bots == ()
+    assert router.plan(group("@x", id="m2", sender="x"), "y", 0).bots == ("x",)
+
+
 @pytest.mark.clause("relay.route.4")
 def test_a_direct_message_goes_to_the_account_that_received_it() -> None:
     router = Router(table("x", "y"))
