@@ -392,7 +392,7 @@ async def test_one_chat_of_a_bot_does_not_wait_for_another(tmp_path: Path) -> No
 async def test_the_store_may_be_gone_and_messages_are_still_delivered(tmp_path: Path) -> None:
     async with rig(tmp_path, "a") as r:
         a = await r.joined("a")
-        database = r.process._database  # type: ignore[union-attr]
+        database = r.process._inside._database  # type: ignore[union-attr]
         working, database._writer._call = database._writer._call, _broken
         await r.hub.say("dm-a", "ada", "one")
         await r.hub.say("dm-a", "ada", "two")

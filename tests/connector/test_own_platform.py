@@ -1,14 +1,18 @@
 """The example of the guide runs, and the platforms that ship are found by name."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hermes_bridge.connector import connector as shell
+from hermes_bridge.connector.config import configure
 from hermes_bridge.connector.core.identity import table_of
 from hermes_bridge.connector.platforms import find
 from hermes_bridge.connector.platforms.base import BarePlatform, PlatformError, Post, Settings, Sink
+from hermes_bridge.connector.process import Process
 from hermes_bridge.contract.descriptor import Capabilities
 from hermes_bridge.errors import ConfigError
 
@@ -50,6 +54,38 @@ class Bare(BarePlatform):
     async def send(self, identity: object, post: Post) -> str:
         """Nobody hears it."""
         return ""
+
+
+class Fragile(Bare):
+    """A platform whose background work fails once."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.again = asyncio.Event()
+
+    async def run(self) -> None:
+        """Fail, then work."""
+        self.runs += 1
+        if self.runs == 1:
+            raise ValueError("a fault of somebody else's")
+        self.again.set()
+        await super().run()
+
+
+@pytest.mark.anyio
+async def test_a_platform_that_fails_is_run_again_and_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "_PLATFORM_AGAIN_S", 0.05)
+    row = {"botId": "a", "token": "t", "gatewayId": "g", "secret": "s", "platform": "bare"}
+    config = configure({"identities": [row], "port": 0, "state_dir": str(tmp_path)}, {})
+    fragile = Fragile()
+    process = Process(config, platforms={"bare": fragile})
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(process.run(signals=False))
+        await fragile.again.wait()
+        await process.serving.wait()
+        process.stop()
 
 
 @pytest.mark.anyio

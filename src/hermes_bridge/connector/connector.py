@@ -33,6 +33,7 @@ from hermes_bridge.errors import ConfigError
 from hermes_bridge.log import event
 
 _ORDERS_S = 5.0
+_PLATFORM_AGAIN_S = 5.0
 _ALIVE_S = 30.0
 _SWEEP_S = 60.0
 _PRUNE_S = 600.0
@@ -123,7 +124,17 @@ class Connector:
         if name not in self.state.platforms:
             self.state.platforms[name] = find(name, self.state.config.settings)
         if name not in self._runners and self._group is not None:
-            self._runners[name] = self._group.create_task(self.state.platforms[name].run())
+            self._runners[name] = self._group.create_task(self._keep_running(name))
+
+    async def _keep_running(self, name: str) -> None:
+        """Run a platform's background work; a fault in it costs a pause, not the connector."""
+        while True:
+            try:
+                await self.state.platforms[name].run()
+            except Exception as error:  # noqa: BLE001  platforms may be somebody else's
+                event(logger, "platform.failed", logging.ERROR, platform=name,
+                      cause=f"{type(error).__name__}: {error}"[:300])  # fmt: skip
+            await asyncio.sleep(_PLATFORM_AGAIN_S)
 
     def _start(self, identity: Identity) -> None:
         bot_id = identity.bot_id

@@ -52,6 +52,8 @@ class Inside:
         with _alone(self._config.store):
             try:
                 await self.connector.run()
+            except ExceptionGroup as errors:
+                raise _first(errors) from None
             finally:
                 await self._database.close()
 
@@ -66,6 +68,10 @@ class Inside:
                 if not isinstance(error, DatabaseDown):
                     return
                 await asyncio.sleep(_AGAIN_S)
+            except Exception as error:  # noqa: BLE001  the other part must not end because of us
+                self._trouble = "a fault of the connector itself; the log names it"
+                event(logger, "connector.bug", logging.ERROR, cause=_words(error))
+                return
 
     def report(self) -> dict[str, Any]:
         """Give what `/health` says of the connector."""
@@ -183,6 +189,12 @@ def _alone(store: str) -> Iterator[None]:
                 "state directory and accounts of its own.",
             ) from None
         yield
+
+
+def _words(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def _first(errors: ExceptionGroup) -> BaseException:
