@@ -5,9 +5,10 @@ import contextlib
 import json
 import statistics
 import time
+from pathlib import Path
 
 import pytest
-from tests.harness.relay import Bot, Clients, Make, Mcp, RelayProcess, crowd
+from tests.harness.relay import Bot, Clients, Make, Mcp, RelayProcess, Wire, crowd, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +179,32 @@ async def test_three_hundred_agents_connect_and_all_are_answered(relays: Make) -
         pendings = [await a.start("ask_agent", {"to": name, "message": "hi"}) for name in names]
         answers = [(await pending.result())["answer"] for pending in pendings]
         assert answers == [f"{name} heard hi" for name in names]
+
+
+async def test_a_relay_without_free_descriptors_serves_whom_it_has_and_recovers(
+    relays: Make, tmp_path: Path
+) -> None:
+    """A stranger opens more connections than the process may have files."""
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+    (tmp_path / "sitecustomize.py").write_text(limit)
+    relay = relays(env={"PYTHONPATH": str(tmp_path)})
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "!"
+        assert (await a.ask("b", "before"))["ok"]
+        wires = [await Wire.open(relay.port) for _ in range(150)]
+        assert (await a.ask("b", "during"))["ok"]
+        assert await b.call("list_agents")
+        for wire in wires:
+            wire.reset()
+
+        async def served() -> bool:
+            with contextlib.suppress(OSError, EOFError):
+                async with Mcp(relay, "c") as fresh:
+                    return bool((await fresh.ask("b", "after", timeout=3))["ok"])
+            return False
+
+        await eventually(served, "served again")
+        assert len(relay.log_lines()) < 20
 
 
 async def test_memory_stays_flat_over_thousands_of_calls(relays: Make) -> None:
