@@ -30,8 +30,6 @@ _AGENT_TAIL = (
 _AT_ONCE = 500
 _NEWEST = 2_000
 _MOST_MATCHES = 2_000
-_ENDED_AT = COLUMNS.index("ended_at")
-_ONCE_ONLY = "ON CONFLICT DO NOTHING"
 _HAS_FTS5 = "SELECT 1 FROM pragma_compile_options WHERE compile_options='ENABLE_FTS5'"
 
 
@@ -63,9 +61,6 @@ class Ledger:
         work = []
         if exchanges:
             work.append(Upsert(EXCHANGES, COLUMNS, _FORWARD, exchanges))
-            ended = [(row[0],) for row in exchanges if row[_ENDED_AT]] if self.searchable else []
-            if ended:
-                work.append(Upsert(words.UNREAD, ("request_id",), _ONCE_ONLY, ended))
         if agents:
             work.append(Upsert(AGENTS, ("name", "last_seen", "linked"), _AGENT_TAIL, agents))
         await self.database.write(*work)

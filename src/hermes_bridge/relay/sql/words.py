@@ -26,6 +26,25 @@ _MOST_QUERY_WORDS = 12
 
 _FILL = f"INSERT INTO {UNREAD}(request_id) SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NOT NULL"  # noqa: S608
 
+_SQLITE_TRIGGERS = tuple(
+    f"CREATE TRIGGER {UNREAD}_{event} AFTER {event} ON {EXCHANGES} "  # noqa: S608
+    "WHEN new.ended_at IS NOT NULL BEGIN "
+    f"INSERT INTO {UNREAD}(request_id) SELECT new.request_id "
+    f"WHERE NOT EXISTS (SELECT 1 FROM {UNREAD} WHERE request_id = new.request_id); END"
+    for event in ("insert", "update")
+)
+_POSTGRES_TRIGGERS = (
+    f"CREATE FUNCTION {UNREAD}_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "  # noqa: S608
+    f"INSERT INTO {UNREAD}(request_id) SELECT request_id FROM fresh WHERE ended_at IS NOT NULL "
+    "ON CONFLICT DO NOTHING; RETURN NULL; END $$",
+    *(
+        f"CREATE TRIGGER {UNREAD}_{event} AFTER {event} ON {EXCHANGES} "
+        f"REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION {UNREAD}_note()"
+        for event in ("insert", "update")
+    ),
+)
+"""The store itself notes what has ended: whoever writes, it costs the writer no statement."""
+
 SEARCH = Schema(
     "relay-words",
     (
@@ -45,6 +64,7 @@ SEARCH = Schema(
                 _FILL,
             ),
         ),
+        Migration(2, sqlite=_SQLITE_TRIGGERS, postgres=_POSTGRES_TRIGGERS),
     ),
 )
 
