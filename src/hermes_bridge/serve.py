@@ -76,6 +76,8 @@ class Service:
         self._trace()
         metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(self._exports)])
         self._connector = _inside(config)
+        if self._connector is not None:
+            self._ui.connector = self._connector.report
         self._app = RelayApp(
             self.relay,
             self._bridge,

@@ -339,3 +339,27 @@ def test_landmarks_names_and_live_regions_are_there(tab: Open) -> None:
         for theme in ("light", "dark", "system"):
             page.get_by_role("button", name="Theme").click()
             assert page.get_by_role("button", name=f"Theme: {theme}").count() == 1
+
+
+def test_a_connector_in_the_same_process_is_shown_and_only_then(tab: Open, tmp_path: Any) -> None:
+    with relay() as running:
+        assert running.get("/ui/api/connector").status == 404
+        page = tab(running).go().page
+        page.get_by_text("No exchanges yet").wait_for()
+        assert not page.get_by_role("link", name="Connector").is_visible()
+    identity = {
+        "botId": "echo-a",
+        "token": "an-account-token",
+        "gatewayId": "gw-a",
+        "secret": "the-secret-of-gateway-a",
+        "platform": "echo",
+    }
+    section = {"identities": [identity], "state_dir": str(tmp_path / "connector")}
+    with relay(connector=section) as running:
+        page = tab(running).go().page
+        page.get_by_role("link", name="Connector").click()
+        page.wait_for_url("**/ui/connector")
+        row = page.locator("tbody tr")
+        row.wait_for()
+        assert "echo-a" in row.inner_text() and "Absent" in row.inner_text()
+        assert "the-secret" not in page.content()

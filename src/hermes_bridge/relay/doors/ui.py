@@ -5,6 +5,7 @@ Reading never waits for a store that is in trouble: what memory holds is shown i
 
 import asyncio
 import logging
+from collections.abc import Callable
 from html import escape
 from urllib.parse import quote
 
@@ -50,6 +51,8 @@ class UiDoor:
         self._quiet = Quiet(_log, relay.clock.now)
         self._reads = ui_reads.Reads(relay)
         self._hub = Hub(relay, self._reads)
+        self.connector: Callable[[], Json] | None = None
+        """What a connector in this process says of itself."""
 
     def replace(self, section: UiSection) -> None:
         """Take a new configuration."""
@@ -119,6 +122,7 @@ class UiDoor:
             if path == "state":
                 body["signed_in"] = visitor.signed_in
                 body["csrf"] = self.access.csrf(visitor)
+                body["connector"] = self.connector is not None
             await request.json(200, body)
 
     async def _read(self, request: Request, path: str) -> Json | None:
@@ -142,6 +146,8 @@ class UiDoor:
                 return await reads.counts(span)
             case "agents":
                 return await reads.agents(span)
+            case "connector":
+                return self.connector() if self.connector is not None else None
             case _:
                 return None
 

@@ -41,7 +41,7 @@ const app = {
 
 const key = () => location.pathname.replace(/\/$/, "") + location.search;
 
-const LAZY = { agents: () => import("./agents.js"), conversation: () => import("./conversation.js"), map: () => import("./map.js") };
+const LAZY = { agents: () => import("./agents.js"), conversation: () => import("./conversation.js"), map: () => import("./map.js"), connector: () => import("./connector.js") };
 const loaded = {};
 
 /** A view whose module comes when it is first needed (and, in a quiet moment, before). */
@@ -59,6 +59,7 @@ function choose(query) {
   if (path.startsWith("/ui/c/")) return lazy("conversation", decodeURIComponent(path.slice(6)), app);
   if (path === "/ui/agents") return lazy("agents", query, app);
   if (path === "/ui/map") return lazy("map", query, app);
+  if (path === "/ui/connector") return lazy("connector", query, app);
   return { title: "Nothing here", el: h("div", { class: "page" }, h("section", { class: "panel none" }, dots(), h("h2", null, "Nothing is here"), h("p", { class: "sub" }, "This address leads to no view."), h("p", { class: "two" }, h("a", { class: "btn", href: "/ui" }, "Exchanges")))) };
 }
 
@@ -120,7 +121,8 @@ function labelTheme() {
 labelTheme();
 
 const count = h("span", { class: "count" });
-const tabs = [["exchanges", "/ui", "list", "Exchanges"], ["agents", "/ui/agents", "bots", "Agents", count], ["map", "/ui/map", "net", "Map"]].map(([name, href, shape, ...text]) => h("a", { href, data: { tab: name } }, icon(shape), text));
+const tabs = [["exchanges", "/ui", "list", "Exchanges"], ["agents", "/ui/agents", "bots", "Agents", count], ["map", "/ui/map", "net", "Map"], ["connector", "/ui/connector", "plug", "Connector"]].map(([name, href, shape, ...text]) => h("a", { href, data: { tab: name } }, icon(shape), text));
+tabs[3].hidden = true;
 const bar = document.querySelector(".bar");
 bar.append(h("div", null,
   h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, "hermes-bridge")),
@@ -202,7 +204,7 @@ on("store", () => {
   if (store.store.up) lostBefore ??= lost;
   trouble();
 });
-on("state", () => { leave.hidden = !store.signedIn; });
+on("state", () => { leave.hidden = !store.signedIn; tabs[3].hidden = !store.connector; });
 on("agents", () => { count.textContent = String(store.agents.size); });
 
 setInterval(() => {
@@ -214,5 +216,5 @@ setInterval(() => {
 show();
 start();
 (window.requestIdleCallback ?? setTimeout)(async () => {
-  try { for (const name of Object.keys(LAZY)) loaded[name] ??= (await LAZY[name]())[name]; } catch { /* it is tried again when it is needed */ }
+  try { for (const name of Object.keys(LAZY).filter((one) => one !== "connector")) loaded[name] ??= (await LAZY[name]())[name]; } catch { /* it is tried again when it is needed */ }
 });
