@@ -26,6 +26,23 @@ def test_timestamps_compare_whatever_their_precision() -> None:
     assert newest(["2026-01-01T10:00:05Z", "2026-01-01T10:00:05.7Z"]).endswith(".7Z")
 
 
+@given(
+    one=st.integers(0, 10**6),
+    other=st.integers(0, 10**6),
+    digits=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_comparing_is_comparing_the_padded_forms(
+    one: int, other: int, digits: tuple[int, int]
+) -> None:
+    def at(value: int, count: int) -> str:
+        second, fraction = divmod(value, 1000)
+        tail = f".{fraction:09d}"[: count + 1] if count else ""
+        return f"2026-01-01T10:{second // 60 % 60:02d}:{second % 60:02d}{tail}Z"
+
+    first, second = at(one, digits[0]), at(other, digits[1])
+    assert later(first, second) is (padded(first) > padded(second))
+
+
 def test_a_second_is_taken_off_any_precision() -> None:
     assert a_second_before("2026-01-01T10:00:05.25Z") == "2026-01-01T10:00:04.250Z"
     assert a_second_before("soon") == "soon"

@@ -26,6 +26,8 @@ def padded(at: str, digit: str = "0") -> str:
 
 def later(one: str, other: str) -> bool:
     """Whether `one` is strictly after `other`; anything is after nothing."""
+    if len(one) == len(other) and one.endswith("Z") and other.endswith("Z"):
+        return one > other  # the same precision: as they stand
     return padded(one) > padded(other) if other else bool(one)
 
 
