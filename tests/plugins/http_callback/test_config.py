@@ -165,3 +165,11 @@ def test_the_config_is_read_with_either_yaml_library(
     (tmp_path / "config.yaml").write_text("a: [b", "utf-8")
     with pytest.raises(SettingsError, match="is not YAML"):
         home.read_config(tmp_path)
+
+
+def test_the_file_wins_over_what_hermes_read_of_it_when_it_started(tmp_path: Path) -> None:
+    text = "platforms: {http_callback: {extra: {profile: captain}}}\n"
+    (tmp_path / "config.yaml").write_text(text, "utf-8")
+    stale = {"profile": "captian", "timeout_seconds": 4}
+    settings = home.load_settings(tmp_path, stale)
+    assert (settings.default.profile, settings.default.timeout) == ("captain", 4)

@@ -122,13 +122,15 @@ def _extra_of(data: Any, name: str) -> dict[str, Any]:
 
 
 def load_settings(home: Path, extra: Mapping[str, Any] | None = None) -> Settings:
-    """Read all settings of a home; `extra` is what Hermes has read of config.yaml already.
+    """Read all settings of a home; `extra` is what Hermes had read of config.yaml when it started.
+
+    The file wins: it may have been mended since.
 
     Raises:
         SettingsError: something cannot be used.
     """
     written = read_config(home)
-    settings = read_settings({**written, **(extra or {})}, environment(home), read_allow_list(home))
+    settings = read_settings({**(extra or {}), **written}, environment(home), read_allow_list(home))
     # Hermes lays settings of its own beside ours: only what a person wrote can be a mistake.
     return replace(settings, unknown=tuple(name for name in settings.unknown if name in written))
 
