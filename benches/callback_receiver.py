@@ -15,6 +15,7 @@ from typing import Any
 delay = float(sys.argv[1]) / 1000 if len(sys.argv) > 1 else 0.0
 ages: list[float] = []
 by_path: dict[str, list[float]] = {}
+arrivals: dict[str, float] = {}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -37,17 +38,20 @@ class Door(asyncio.Protocol):
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/stats":
-            text = json.dumps({"ages": ages, "paths": by_path}).encode()
+            text = json.dumps({"ages": ages, "paths": by_path, "arrivals": arrivals}).encode()
             head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode()
             self.wire.write(head + text)
             ages.clear()
             by_path.clear()
+            arrivals.clear()
             return
         now = time.monotonic()
         start = body.find(b'"content": "')
         if start >= 0:
+            first, second = body[start + 12 :].split(b" ", 2)[:2]
+            arrivals.setdefault(second.decode("utf-8", "replace")[:12], now)
             try:
-                age = (now - float(body[start + 12 :].split(b" ", 1)[0])) * 1000
+                age = (now - float(first)) * 1000
             except ValueError:
                 age = 0.0
             ages.append(age)

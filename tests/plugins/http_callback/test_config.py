@@ -150,6 +150,25 @@ def test_a_home_whose_config_is_not_yaml_says_so(tmp_path: Path) -> None:
         home.load_settings(tmp_path)
 
 
+def test_variables_in_the_config_are_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACKEND_HOST", "b.example")
+    text = (
+        "{signing_secret: '${env:SIGN}', endpoints: {a: {url: 'https://${BACKEND_HOST}/${NOT}'}}}"
+    )
+    (tmp_path / "config.yaml").write_text(
+        f"platforms: {{http_callback: {{extra: {text}}}}}\n", "utf-8"
+    )
+    (tmp_path / ".env").write_text("SIGN=from-dotenv\n", "utf-8")
+    with pytest.raises(SettingsError, match="placeholder"):
+        home.load_settings(tmp_path)
+    monkeypatch.setenv("NOT", "cb")
+    settings = home.load_settings(tmp_path)
+    assert settings.endpoints["@a"].url == "https://b.example/cb"
+    assert signer(settings) == "from-dotenv"
+
+
 def test_secrets_are_not_in_a_settings_repr() -> None:
     assert "hush" not in repr(read({"signing_secret": "hush"}))
 

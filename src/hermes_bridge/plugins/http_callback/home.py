@@ -5,6 +5,7 @@ Hermes may serve several homes in one process, so nothing here is remembered.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from .config import ALIAS, PLATFORM, Env, Settings, SettingsError, read_settings
 
 DIRECTORY = "http_callback"
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def hermes_home() -> Path:
@@ -129,10 +131,22 @@ def load_settings(home: Path, extra: Mapping[str, Any] | None = None) -> Setting
     Raises:
         SettingsError: something cannot be used.
     """
-    written = read_config(home)
-    settings = read_settings({**(extra or {}), **written}, environment(home), read_allow_list(home))
+    env = environment(home)
+    written = _expand(read_config(home), env)
+    settings = read_settings({**(extra or {}), **written}, env, read_allow_list(home))
     # Hermes lays settings of its own beside ours: only what a person wrote can be a mistake.
     return replace(settings, unknown=tuple(name for name in settings.unknown if name in written))
+
+
+def _expand(value: Any, env: Env) -> Any:
+    """Fill in `${NAME}` and `${env:NAME}`, as Hermes does in its own reading of the file."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: env(found[1]) or found[0], value)
+    if isinstance(value, dict):
+        return {key: _expand(item, env) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, env) for item in value]
+    return value
 
 
 def read_allow_list(home: Path) -> list[str]:
