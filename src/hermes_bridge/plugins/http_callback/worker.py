@@ -9,6 +9,7 @@ import contextlib
 import logging
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from .config import Endpoint, Settings, SettingsError
 from .custody import Custody
 from .desk import Desk
 from .homelock import HomeLock
+from .log_lines import tell
 from .outbox import Job, Outbox, Receipt, Result
 from .store import OutboxUnavailable
 from .transport import Limits, Post, Transport, choose
@@ -34,6 +36,7 @@ AGENT = "hermes-http-callback/1.0"
 LEASE_MARGIN_MS = 30_000
 PURGE_MS, RESCAN_MS, POLL_MS = 60_000, 30_000, 1_000
 DRAIN_S = 5.0
+GATHER_S, GATHER_MOST = 0.003, 16
 
 
 @dataclass
@@ -91,6 +94,7 @@ class Worker:
         self._next_poll = self._next_purge = self._next_rescan = 0
         self.stopping = threading.Event()
         self._until_idle = False
+        self._last_step = 0.0
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = threading.Event()
@@ -159,7 +163,14 @@ class Worker:
                 if self._until_idle and self._idle():
                     break
                 await self._sleep(self._pause())
+                await self._gather()
             await self._finish()
+
+    async def _gather(self) -> None:
+        """Under load, let a few results come together: a transaction has a price of its own."""
+        since = time.monotonic() - self._last_step
+        if self._done and len(self._done) < GATHER_MOST and since < GATHER_S:
+            await asyncio.sleep(GATHER_S - since)
 
     async def _start(self) -> None:
         self._flight.clear()
@@ -191,6 +202,7 @@ class Worker:
         results, self._done = self._done, []
         changed, self._changed = self._changed, {}
         gates = [(key, self._gates[key], reason) for key, reason in changed.items()]
+        self._last_step = time.monotonic()
         try:
             step = await self._ask(_Step(results, wanted, gates, now).run)
         except OutboxUnavailable:
@@ -328,7 +340,7 @@ class Worker:
         verdict = self._worn_out(gate, verdict, now)
         if flipped or was_failing != bool(gate.failing_since) or gate.open_until:
             self._changed[job.endpoint] = verdict.reason
-        _tell(job, verdict, gate, flipped=flipped)
+        tell(job, verdict, gate, flipped=flipped)
         self._flight.pop(job.seq, None)
         self._done.append(Result(job, answer, verdict, now, endpoint.hold_ms))
         self._wake.set()
@@ -373,25 +385,3 @@ class Worker:
 
 def _given_up() -> Verdict:
     return Verdict(Outcome.AGAIN, "given up at shutdown; sent again under the same id")
-
-
-def _tell(job: Job, verdict: Verdict, gate: Gate, *, flipped: bool) -> None:
-    match verdict.outcome:
-        case Outcome.DELIVERED:
-            logger.info("http_callback: %s delivered (attempt %d)", job.id, job.attempt)
-        case Outcome.AGAIN:
-            wait = verdict.delay_ms / 1000
-            logger.warning("http_callback: %s: %s; again in %.0f s", job.id, verdict.reason, wait)
-        case Outcome.GONE:
-            logger.error(
-                "http_callback: %s is disabled: %s. Answers for it are kept; "
-                "when it is well, run `hermes callback resume %s`",
-                job.endpoint,
-                verdict.reason,
-                job.endpoint,
-            )
-        case _:
-            logger.error("http_callback: %s is %s: %s", job.id, verdict.outcome, verdict.reason)
-    if flipped:
-        state = "is failing and left alone for a while" if gate.open_until else "works again"
-        logger.warning("http_callback: endpoint %s %s", job.endpoint, state)
