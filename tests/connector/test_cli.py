@@ -1,5 +1,6 @@
 """The command's verbs against a hub and a running connector."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,9 @@ async def test_status_shows_what_waits(tmp_path: Path) -> None:
         call = caller(r, tmp_path)
         await r.joined("b")
         await r.hub.say("dm-a", "ada", "hi")
-        await to_thread.run_sync(call, "inbox", "list")
+        async with _bounded():
+            while r.connector.state.inbox.depth("a")[0] != 1:
+                await _tick()
         done = await to_thread.run_sync(call, "status")
         assert "a: account online, gateway absent, 1 waiting" in done.output
         assert "b: account online, gateway connected, nothing waiting" in done.output
@@ -100,13 +103,9 @@ async def test_orders_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         assert "The inbox is empty" in empty.output
 
 
-def _bounded() -> object:
-    import asyncio
-
+def _bounded() -> asyncio.Timeout:
     return asyncio.timeout(10)
 
 
 async def _tick() -> None:
-    import asyncio
-
     await asyncio.sleep(0.05)

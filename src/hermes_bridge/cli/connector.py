@@ -171,31 +171,29 @@ def _order(ids: tuple[int, ...], parked: bool, *, again: bool) -> None:
 
 async def _open_rows(config: ConnectorConfig) -> Any:
     from hermes_bridge.clock import SystemClock
-    from hermes_bridge.connector.store import Store
-    from hermes_bridge.db.sqlite import SqliteDatabase
+    from hermes_bridge.connector.store import Store, database
 
-    database = SqliteDatabase(config.store)
+    rows = database(config.section.database, config.store)
     try:
-        store = Store(database, SystemClock())
+        store = Store(rows, SystemClock())
         await store.load()
         return await store.open_rows()
     finally:
-        await database.close()
+        await rows.close()
 
 
 async def _give_orders(config: ConnectorConfig, ids: list[int], *, again: bool) -> None:
     from hermes_bridge.clock import SystemClock
-    from hermes_bridge.connector.store import Store
-    from hermes_bridge.db.sqlite import SqliteDatabase
+    from hermes_bridge.connector.store import Store, database
 
-    database = SqliteDatabase(config.store)
+    rows = database(config.section.database, config.store)
     try:
-        store = Store(database, SystemClock())
+        store = Store(rows, SystemClock())
         await store.load()
         for entry_id in ids:
             await store.order(entry_id, again=again)
     finally:
-        await database.close()
+        await rows.close()
 
 
 def _config() -> ConnectorConfig:

@@ -49,6 +49,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: int = 8765
     state_dir: str = ""
     cursor_dir: str = ""
+    database: str = ""
     api_url: str = "https://agents-chat.com"
     ws_url: str = ""
     public_url: str = ""
@@ -66,6 +67,9 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_hold_ms: int = 60_000
     refusals_per_minute: int = 10
     sync_every_commit: bool = False
+
+    def __repr__(self) -> str:
+        return f"Section({self.host}:{self.port})"
 
 
 class ConnectorConfig(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.asgi import build
 from hermes_bridge.connector.platforms.base import Platform
 from hermes_bridge.connector.state import logger
+from hermes_bridge.connector.store import database
 from hermes_bridge.contract.descriptor import CONTRACT_VERSION
-from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
 from hermes_bridge.log import event
 from hermes_bridge.web import serving
@@ -37,7 +37,8 @@ class Inside:
         self, config: ConnectorConfig, *, platforms: Mapping[str, Platform] | None = None
     ) -> None:
         self._config = config
-        self._database = SqliteDatabase(config.store, durable=config.section.sync_every_commit)
+        section = config.section
+        self._database = database(section.database, config.store, durable=section.sync_every_commit)
         self.connector = Connector(config, self._database, platforms=platforms)
         self.doors = build(self.connector)
         self._trouble = ""

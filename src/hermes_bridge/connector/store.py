@@ -20,7 +20,8 @@ from hermes_bridge.connector.core.inbox import Entry
 from hermes_bridge.connector.core.message import Message
 from hermes_bridge.contract.frames import Policy
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
-from hermes_bridge.errors import DatabaseDown
+from hermes_bridge.db.sqlite import SqliteDatabase
+from hermes_bridge.errors import ConfigError, DatabaseDown
 from hermes_bridge.log import Quiet, event
 
 _LINGER_S = 0.02
@@ -28,6 +29,25 @@ _KEEP_PENDING = 200_000
 _logger = logging.getLogger("hermes_bridge.connector.store")
 _messages = msgspec.json.Decoder(Message)
 _encode = msgspec.json.encode
+
+
+def database(address: str, path: str, *, durable: bool = False) -> Database:
+    """Give the store: PostgreSQL at `address`, or the SQLite file at `path`."""
+    if not address:
+        return SqliteDatabase(path, durable=durable)
+    if not address.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "connector: database is not a PostgreSQL address",
+            hint="It begins with postgresql://. Leave it out for a SQLite file.",
+        )
+    try:
+        from hermes_bridge.db.postgres import PostgresDatabase
+    except ImportError:
+        raise ConfigError(
+            "PostgreSQL needs a package that is not installed",
+            hint="Install it: pip install 'hermes-bridge[postgres]'.",
+        ) from None
+    return PostgresDatabase(address)
 
 
 class Account(NamedTuple):
