@@ -23,6 +23,7 @@ from hermes_bridge.connector.platforms.base import OPERATION, TIMEOUT, File, Pla
 from hermes_bridge.connector.state import State, logger
 from hermes_bridge.contract import descriptor as ops, frames
 from hermes_bridge.errors import PeerError
+from hermes_bridge.ids import digest
 from hermes_bridge.log import event
 
 ANSWER_WITHIN_S = 25.0
@@ -87,7 +88,8 @@ class Actions:
         request = _request_id(frame)
         if request is None:
             return True
-        known = self._state.requests.begin(identity.bot_id, request, bytes(frame.action))
+        asked = digest(bytes(frame.action))  # what is remembered must not grow with what was asked
+        known = self._state.requests.begin(identity.bot_id, request, asked)
         if known is None:
             return True
         if isinstance(known, Known):

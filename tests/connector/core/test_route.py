@@ -109,6 +109,7 @@ def test_the_same_direct_message_on_two_accounts_is_two_deliveries() -> None:
         (dm("/help", kind="slash_input"), "kind:slash_input"),
         (dm("status", kind="loop_status"), "kind:loop_status"),
         (dm("done", kind="slash_response"), "kind:slash_response"),
+        (dm("x", kind="something new"), "kind:other"),
         (dm("tick", kind="loop_tick"), route.MALFORMED_TICK),
     ],
 )

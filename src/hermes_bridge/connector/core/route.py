@@ -15,6 +15,7 @@ from hermes_bridge.connector.core.message import MESSAGE, TICK, Message
 from hermes_bridge.contract.frames import Policy
 
 TYPING_TEXT = "__typing__"
+HIDDEN_KINDS = ("slash_input", "slash_response", "loop_status")
 
 TYPING = "typing"
 NO_CHANNEL = "no_channel"
@@ -149,7 +150,7 @@ def _refused(message: Message) -> str:
     if message.kind == TICK:
         return "" if message.tick else MALFORMED_TICK
     if message.kind != MESSAGE:
-        return f"kind:{message.kind[:40]}"
+        return f"kind:{message.kind if message.kind in HIDDEN_KINDS else 'other'}"
     return "" if message.text.strip() or message.attachments else EMPTY
 
 
