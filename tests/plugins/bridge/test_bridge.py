@@ -197,6 +197,33 @@ async def test_an_answer_given_while_the_relay_is_away_arrives_when_it_is_back(
     assert (await at(relay.reply, "r1"))["answer"] == "kept"
 
 
+async def test_while_a_question_is_open_a_lost_relay_is_dialled_every_three_seconds(
+    relay: FakeRelay, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    real = asyncio.sleep
+
+    async def note(wait: float) -> None:
+        waits.append(wait)
+        await real(min(wait, 0.02))
+
+    bot = await start()
+    await at(relay.wake, "r1", "hi")
+    wake, _ = await bot.turn()
+    monkeypatch.setattr(link_module.asyncio, "sleep", note)
+    await at(relay.stop)
+    await at(_until, lambda: len(waits) >= 5)
+    assert max(waits) <= link_module.URGENT_S
+    await bot.end(wake, "kept")
+    await at(relay.start)
+    await at(relay.reply, "r1")
+    await at(_until, lambda: len(bot.bridge.calls) == 0)
+    await at(relay.stop)
+    del waits[:]
+    await at(_until, lambda: len(waits) >= 5)
+    assert max(waits) > 10
+
+
 async def test_an_answer_without_a_result_is_repeated_on_the_next_link_only(
     relay: FakeRelay, start: Start
 ) -> None:

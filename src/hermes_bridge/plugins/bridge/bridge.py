@@ -69,7 +69,9 @@ class Bridge:
     ) -> None:
         self.inbox = box.Inbox()
         self.calls = Calls()
-        self.link = Link(settings, on_frame=self._on_frame, on_state=self._on_state)
+        self.link = Link(
+            settings, on_frame=self._on_frame, on_state=self._on_state, urgent=self._urgent
+        )
         self.loop: asyncio.AbstractEventLoop
         self._host, self._journal, self._now = host, journal, now or steady()
         self._pulse = Pulse(self._beat)
@@ -162,6 +164,9 @@ class Bridge:
             self._up.clear()
             self._down_since = self.loop.time()
         self._host.show(dial.online, dial.cause.value if dial.cause else "", dial.words)
+
+    def _urgent(self) -> bool:
+        return bool(self.inbox.open() or len(self.calls))
 
     # Effects
 

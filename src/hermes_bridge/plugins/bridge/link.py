@@ -25,6 +25,8 @@ from .settings import Settings
 MAX_SIZE = 4 * frames.MAX_FRAME_BYTES
 WELCOME_S = 10.0
 PING_S = 20.0
+URGENT_S = 3.0
+"""The longest wait between dials while questions are open: well under the relay's grace (30 s)."""
 _CLOSED = {4401: Cause.REFUSED, 4409: Cause.SUPERSEDED}
 
 _log = logging.getLogger(__name__)
@@ -39,12 +41,13 @@ class Link:
         *,
         on_frame: Callable[[frames.Frame], None],
         on_state: Callable[[], None],
+        urgent: Callable[[], bool] = lambda: False,
         dial: Dial | None = None,
     ) -> None:
         self.dial = dial or Dial()
         self.welcome: frames.Welcome | None = None
         self._settings = settings
-        self._on_frame, self._on_state = on_frame, on_state
+        self._on_frame, self._on_state, self._urgent = on_frame, on_state, urgent
         self._out: asyncio.Queue[str] | None = None
         self._told: set[str] = set()
 
@@ -68,7 +71,12 @@ class Link:
             if retry.news:
                 _log.warning("hermes-bridge: %s", retry.words)
             self._on_state()
-            await asyncio.sleep(retry.wait)
+            await asyncio.sleep(self._wait(retry))
+
+    def _wait(self, retry: Retry) -> float:
+        """While somebody waits for this bot a relay that restarts is not kept waiting for it."""
+        hurry = retry.cause in (Cause.LOST, Cause.DOWN) and self._urgent()
+        return min(retry.wait, URGENT_S) if hurry else retry.wait
 
     async def _once(self, settings: Settings) -> Retry:
         cause, detail = Cause.DOWN, ""
