@@ -25,7 +25,7 @@ async def test_a_gateway_with_the_seeds_adapter_asks_and_answers_through_the_rel
     relays: Make, llm: ScriptedModel, gateways: Callable[..., Gateway]
 ) -> None:
     """Real MCP client code and real turns; O2, T12, S7, 4.6, 4.20, T1, T2, T6."""
-    relay = relays(agents=["asker", "bot", "second", "absent"], ask_timeout_ms=3000, max_run=1000)
+    relay = relays(agents=["asker", "bot", "second", "absent"], ask_timeout_ms=6000, max_run=1000)
     server = {
         "url": relay.mcp_url,
         "headers": {"Authorization": f"Bearer {relay.token('bot')}"},
@@ -51,15 +51,21 @@ async def test_a_gateway_with_the_seeds_adapter_asks_and_answers_through_the_rel
             assert said["ok"], said
             return str(said["answer"])
 
+        # The first turn of a process loads half of Hermes, and its loop stands still meanwhile.
+        llm.when(WAKE + "warm up", reply("warm"), Say("done"))
+        for _ in range(5):
+            if (await asker.ask("bot", "warm up", timeout=100))["ok"]:
+                break
+
         # The four-field wake of the seed starts a turn, and its answer comes back.
         llm.when(WAKE + "hello", reply("hello yourself"), Say("done"))
         assert await ask("hello") == "hello yourself"
 
-        # Heartbeats of the adapter carry a slow turn over the window of 3 s.
-        llm.when(WAKE + "slowly", reply("took my time", delay=5), Say("done"))
+        # Heartbeats of the adapter carry a slow turn over the window of 6 s.
+        llm.when(WAKE + "slowly", reply("took my time", delay=8), Say("done"))
         began = time.monotonic()
         assert await ask("slowly") == "took my time"
-        assert time.monotonic() - began > 4
+        assert time.monotonic() - began > 7
 
         # The gateway asks a second agent through its MCP client and shows the answer.
         second.on_wake = lambda wake: "Lima" if "Peru" in wake["message"] else "?"
@@ -69,7 +75,7 @@ async def test_a_gateway_with_the_seeds_adapter_asks_and_answers_through_the_rel
 
         # A long ask is held as a stream and comes back whole.
         async def slow(wake: dict[str, str]) -> str:
-            for _ in range(7):
+            for _ in range(8):
                 await second.beat(wake["request_id"])
                 await asyncio.sleep(1)
             return "at last"
