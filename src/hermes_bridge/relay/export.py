@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -270,6 +271,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow nothing."""
 
 
+@lru_cache(maxsize=1)
 def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirect)
 

@@ -148,7 +148,7 @@ class Ledger:
         dialect = self.database.dialect
 
         def work() -> list[Statement]:
-            return [statement for row in rows for statement in words.read(dialect, row)]
+            return words.read(dialect, rows)
 
         if rows:
             await self.database.write(*await asyncio.to_thread(work))

@@ -10,7 +10,7 @@ its exchange or call is over, also by a relay that was restarted in between. Who
 one whose id is the request id without its dashes. A caller that does not sample is not exported.
 """
 
-import os
+import random
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -125,7 +125,7 @@ class Tracer:
         of = x.trace if x is not None and (opened or call.parent is None) else call.parent
         if not sampled(of):
             return
-        dice = os.urandom(24).hex()
+        dice = f"{random.getrandbits(192) | 1 << 191:048x}"
         self._sink(lambda: call_span(call, x, opened, dice), 600 + 2 * len(call.arguments))
 
 

@@ -182,7 +182,8 @@ class McpDoor:
                 return
             modern = True
         began = self.relay.clock.now()
-        caller = Caller(client.agent, trace=_trace(meta, client.headers))
+        trace = _trace(meta, client.headers)
+        caller = Caller(client.agent, trace=trace)
         given = self.verbs.call(call.name, caller, call.arguments)
         progress = meta.progress if meta is not None else None
         request = ToolRequest(
@@ -194,6 +195,7 @@ class McpDoor:
             call.name,
             began,
             call if self.tracer is not None else None,
+            trace,
         )
         self._given(request, given, answer)
 
@@ -233,7 +235,7 @@ class McpDoor:
                     began=request.began,
                     ended=now,
                     arguments=bytes(request.call.arguments),
-                    parent=_trace(request.call.meta, request.client.headers),
+                    parent=request.trace,
                     link=_header_trace(request.client.headers),
                     rpc_id=str(request.rid),
                     version=request.client.version,

@@ -80,6 +80,8 @@ class ToolRequest(msgspec.Struct, frozen=True, gc=False):
     """When it came, in unix milliseconds."""
     call: wire.Call | None
     """The whole call, if it is traced."""
+    trace: str | None
+    """The caller's context."""
 
 
 class McpCall(Held):

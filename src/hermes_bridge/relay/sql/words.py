@@ -95,25 +95,30 @@ def words_of(*texts: str | None) -> list[str]:
     return list(found)[:_MOST_WORDS]
 
 
-def read(dialect: str, row: Row) -> list[Statement]:
-    """Give what takes one row of `NEXT_UNREAD` into the index."""
-    rid, texts = row[0], row[1:]
-    done = Statement(f"DELETE FROM {UNREAD} WHERE request_id=$1", (rid,))  # noqa: S608
-    if texts[0] is None:  # it was deleted before it was read
-        return [done]
-    words = words_of(*texts)
+def read(dialect: str, rows: Sequence[Row]) -> list[Statement]:
+    """Give what takes rows of `NEXT_UNREAD` into the index; of deleted ones only the note goes."""
+    texts = {row[0]: words_of(*row[1:]) for row in rows if row[1] is not None}
+    rids = [row[0] for row in rows]
     if dialect == "postgres":
         put = (
-            f"INSERT INTO {WORDS}(request_id, words) VALUES ($1, array_to_tsvector($2::text[])) "  # noqa: S608
+            f"INSERT INTO {WORDS}(request_id, words) "  # noqa: S608
+            "SELECT rid, array_to_tsvector(string_to_array(said, ' ')) "
+            "FROM unnest($1::text[], $2::text[]) AS t(rid, said) "
             "ON CONFLICT (request_id) DO UPDATE SET words=excluded.words"
         )
-        return [Statement(put, (rid, words)), done]
+        done = f"DELETE FROM {UNREAD} WHERE request_id = ANY($1::text[])"  # noqa: S608
+        said = [" ".join(words) for words in texts.values()]
+        return [Statement(put, (list(texts), said)), Statement(done, (rids,))]
     number = f"INSERT INTO {IDS}(request_id) VALUES ($1) ON CONFLICT DO NOTHING"  # noqa: S608
     put = (
         f"INSERT OR REPLACE INTO {WORDS}(rowid, words) "  # noqa: S608
         f"SELECT id, $2 FROM {IDS} WHERE request_id=$1"
     )
-    return [Statement(number, (rid,)), Statement(put, (rid, " ".join(words))), done]
+    done = f"DELETE FROM {UNREAD} WHERE request_id=$1"  # noqa: S608
+    out: list[Statement] = []
+    for rid, words in texts.items():
+        out += (Statement(number, (rid,)), Statement(put, (rid, " ".join(words))))
+    return out + [Statement(done, (rid,)) for rid in rids]
 
 
 def forget(dialect: str, rids: Sequence[str]) -> list[Statement]:
