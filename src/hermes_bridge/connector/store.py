@@ -190,28 +190,41 @@ class Store:
 
     async def flush(self) -> bool:
         """Commit everything that is gathered now; False when the store does not answer."""
-        rows, self._rows = self._rows, {}
-        cursors, self._cursors = self._cursors, {}
-        accounts, self._accounts = self._accounts, {}
-        policies, self._policies = self._policies, {}
+        taken = (self._rows, self._cursors, self._accounts, self._policies, self._announce)
+        self._rows, self._cursors, self._accounts, self._policies = {}, {}, {}, {}
+        self._announce = []
+        rows, cursors, accounts, policies, announce = taken
         work = _work(rows, cursors, accounts, policies)
-        announce, self._announce = self._announce, []
         try:
             if work:
                 await self._database.write(*work)
         except DatabaseDown as error:
             self.down_since = self._clock.now()
             self._quiet.event("store.down", str(error), logging.ERROR, kept=len(rows))
-            self._rows = dict(list((rows | self._rows).items())[-_KEEP_PENDING:])
-            self._cursors = cursors | self._cursors
-            self._accounts = accounts | self._accounts
-            self._policies = policies | self._policies
-            self._announce = announce + self._announce
+            self._put_back(*taken)
             self._give_out()
             return False
+        except BaseException:
+            # Cancelled by a stop: nobody knows whether it was written, and twice does no harm.
+            self._put_back(*taken)
+            raise
         if announce:
             self._stored(announce)
         return True
+
+    def _put_back(
+        self,
+        rows: dict[int, Row],
+        cursors: dict[tuple[str, str], str],
+        accounts: dict[str, Account],
+        policies: dict[tuple[str, str], str],
+        announce: list[Entry],
+    ) -> None:
+        self._rows = dict(list((rows | self._rows).items())[-_KEEP_PENDING:])
+        self._cursors = cursors | self._cursors
+        self._accounts = accounts | self._accounts
+        self._policies = policies | self._policies
+        self._announce = announce + self._announce
 
     def _give_out(self) -> None:
         announce, self._announce = self._announce, []
