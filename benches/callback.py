@@ -88,18 +88,23 @@ async def latency(count: int = 1000) -> None:
         with service() as running:
             running.start()
             sends: list[float] = []
+            stored: dict[str, float] = {}
             for n in range(count):
                 began = time.monotonic()
-                await running.accept(Call(f"{base}/cb?c={n % 100}", f"{began} {TEXT}"))
-                sends.append((time.monotonic() - began) * 1000)
+                await running.accept(Call(f"{base}/cb?c={n % 100}", f"{began} {n:x} {TEXT}"))
+                stored[f"{n:x}"] = time.monotonic()
+                sends.append((stored[f"{n:x}"] - began) * 1000)
                 await asyncio.sleep(0.004)
             await until_idle(running)
-            ages = stats(base)["ages"]
+            found = stats(base)
+            ages = found["ages"]
+            after = [(found["arrivals"][key] - at) * 1000 for key, at in stored.items()]
     print(f"bare SQLite insert, full sync    {spread(bare_inserts(count))}")
     print(f"bare POST, call to answer        {spread(bare)}")
     print(f"bare POST, call to arrival       {spread(arrival)}")
     print(f"send(), full sync                {spread(sends)}")
     print(f"send() call to arrival           {spread(ages)}")
+    print(f"stored to arrival                {spread(after)}")
     added = statistics.median(ages) - statistics.median(arrival)
     print(f"added to arrival at the median   {added:11.2f} ms")
 
