@@ -1,7 +1,7 @@
 import pytest
 from tests.relay.core.world import LIMITS, START, World
 
-from hermes_bridge.relay.core.book import Answer, ExchangeBook
+from hermes_bridge.relay.core.book import ACK_WAIT, Answer, ExchangeBook
 from hermes_bridge.relay.core.effects import Commit, Record, Wake
 from hermes_bridge.relay.core.exchange import (
     ENDS,
@@ -11,6 +11,7 @@ from hermes_bridge.relay.core.exchange import (
     Status,
     move,
 )
+from hermes_bridge.relay.core.policy import Limits
 
 OK = Outcome(Status.OK, answer="yes")
 
@@ -230,6 +231,28 @@ def test_a_seed_adapter_gets_unanswered_wakes_again() -> None:
     world.unlink("b")
     world.link("b", protocol=1)
     assert world.wakes == [(exchange.rid, 1), (exchange.rid, 2)]
+
+
+@pytest.mark.clause("bridge.life.6")
+def test_a_wake_that_a_live_link_does_not_take_is_announced_again_without_a_fresh_window() -> None:
+    world = World(Limits(ask_timeout_ms=25_000, ask_max_ms=100_000))
+    world.link("b")
+    exchange = world.ask()
+    acked = world.ask()
+    world.ack(acked.rid)
+    world.pass_ms(ACK_WAIT)
+    world.pass_ms(ACK_WAIT)
+    assert world.wakes == [(exchange.rid, 1), (acked.rid, 1), (exchange.rid, 2), (exchange.rid, 3)]
+    world.pass_ms(5_000)
+    assert exchange.status is Status.TIMEOUT and exchange.ended_at == START + 25_000
+
+
+def test_a_seed_adapter_is_not_announced_to_again() -> None:
+    world = World(Limits(ask_timeout_ms=25_000, ask_max_ms=100_000))
+    world.link("b", protocol=1)
+    world.ask()
+    world.pass_ms(ACK_WAIT + 1)
+    assert len(world.wakes) == 1
 
 
 @pytest.mark.clause("bridge.link.6")

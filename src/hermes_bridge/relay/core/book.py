@@ -31,6 +31,8 @@ from hermes_bridge.relay.core.roster import Roster
 _KEEP_ENDED = 2048
 _KEEP_BYTES = 16_777_216
 _NOTE_LENGTH = 200
+ACK_WAIT = 10_000
+"""How long a version 2 link may take to acknowledge a wake before it is announced again."""
 
 
 class Answer(StrEnum):
@@ -221,7 +223,7 @@ class ExchangeBook:
             if exchange.status is Status.SETTLING:
                 continue
             if exchange.deadline > now:
-                self._push(exchange)
+                effects += self._wait_on(exchange, now)
             else:
                 effects.append(self._settle(exchange, Outcome(self._why(exchange, now))))
         return effects
@@ -312,6 +314,7 @@ class ExchangeBook:
             exchange.cap = min(exchange.cap, now + self.limits.ask_max_ms)
         move(exchange, Status.SENT)
         exchange.attempt += 1
+        exchange.woken_at = now
         if again:
             exchange.mark(now, again=True)
         else:
@@ -332,11 +335,39 @@ class ExchangeBook:
             if not exchange.attempt and exchange.queue_until > silent:
                 silent = exchange.queue_until
         exchange.deadline = min(exchange.cap, silent)
-        if not exchange.timer or exchange.deadline < exchange.timer:
-            self._push(exchange)
+        due = self._due(exchange)
+        if not exchange.timer or due < exchange.timer:
+            self._push(exchange, due)
 
-    def _push(self, exchange: Exchange) -> None:
-        exchange.timer = exchange.deadline
+    def _due(self, exchange: Exchange) -> int:
+        """Give the instant at which something is to be done: the deadline, or a missing ack."""
+        if exchange.status is Status.SENT and self._acking(exchange.target) is not None:
+            return min(exchange.deadline, exchange.woken_at + ACK_WAIT)
+        return exchange.deadline
+
+    def _wait_on(self, exchange: Exchange, now: int) -> list[Effect]:
+        """Its instant came and it is not overdue: announce a wake that nobody took again, wait on.
+
+        That is no sign of life of the target: the deadline stays.
+        """
+        effects: list[Effect] = []
+        generation = self._acking(exchange.target)
+        untaken = exchange.status is Status.SENT and now >= exchange.woken_at + ACK_WAIT
+        if untaken and generation is not None:
+            exchange.attempt += 1
+            exchange.woken_at = now
+            exchange.mark(now, again=True)
+            effects = [Wake(exchange, generation), Touched(exchange)]
+        self._push(exchange, self._due(exchange))
+        return effects
+
+    def _acking(self, agent: str) -> int | None:
+        """Give the generation of an agent's link if it is ready and acknowledges wakes."""
+        link = self._roster.link(agent)
+        return link.generation if link is not None and link.ready and link.acks else None
+
+    def _push(self, exchange: Exchange, due: int) -> None:
+        exchange.timer = due
         heap = self._heap
         if len(heap) > 256 and len(heap) > 4 * len(self._open):
             heap[:] = [(x.timer, x.rid) for x in self._open.values() if x.timer]

@@ -135,6 +135,8 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
     timer: int = 0
     """The instant for which the book's heap holds an entry of it."""
     sent_at: int = 0
+    woken_at: int = 0
+    """When its wake was sent last."""
     taken_at: int = 0
     heard_at: int = 0
     """The last sign of life of the target."""
