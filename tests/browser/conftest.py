@@ -57,6 +57,14 @@ class Tab:
         self.page.goto(self.running.address + path)
         return self
 
+    def until(self, expression: str, seconds: float = 30) -> None:
+        """Wait until a JavaScript expression is true (the page's policy forbids the usual way)."""
+        for _ in range(int(seconds * 20)):
+            if self.page.evaluate(expression):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"not true within {seconds} s: {expression}")
+
     def clean(self) -> None:
         assert not self.errors
         assert not self.foreign

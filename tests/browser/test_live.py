@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hermes_bridge.relay.core.admission import Ask
 from tests.browser.conftest import Tab
 from tests.browser.running import Bot, ended, relay
 
@@ -125,3 +126,67 @@ def test_the_first_look_is_small(tab: Open) -> None:
         )
         assert {name for name, _ in paints} >= {"first-paint"}
         assert sum(sizes) < 150_000
+
+
+def test_a_gap_leaves_no_hole_in_the_list(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(ended("a-bot", "b-bot", "old", ago=60_000))
+        page = tab(running).go().page
+        page.get_by_text("old", exact=True).click()
+        page.get_by_role("button", name="Show less").focus()
+
+        def burst() -> None:
+            for n in range(700):
+                running.relay.open(Ask(asker="a-bot", target="nobody", message=f"burst {n}"))
+
+        running.call(burst)
+        page.get_by_role("button", name="99+ new").wait_for()
+        assert page.locator("article.ex").count() == 1
+        page.get_by_role("button", name="99+ new").click()
+        page.get_by_text("burst 699", exact=True).wait_for()
+        for _ in range(60):
+            page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            if page.get_by_text("That is everything since").is_visible():
+                break
+            page.wait_for_timeout(100)
+        page.get_by_text("That is everything since").wait_for()
+        page.get_by_text("701 exchanges").wait_for()
+
+
+@pytest.mark.timeout(400)
+def test_a_page_that_stays_open_keeps_its_list_short(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        look = tab(running).go()
+        page = look.page
+        page.get_by_text("No exchanges yet").wait_for()
+        page.bring_to_front()
+        shown = "document.querySelectorAll('article.ex').length"
+
+        def some(first: int) -> Callable[[], None]:
+            def ask() -> None:
+                for n in range(first, first + 250):
+                    running.relay.open(Ask(asker="a-bot", target="nobody", message=f"n{n}"))
+
+            return ask
+
+        for first in range(0, 5000, 250):
+            running.call(some(first))
+            look.until(
+                "[...document.querySelectorAll('.say .text')]"
+                f".some(el => el.textContent === 'n{first + 249}')"
+            )
+        assert 250 <= page.evaluate(shown) < 4300
+
+
+def test_fetching_a_late_answer_is_seen_at_once(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"], ask_timeout_ms=300) as running:
+        a, b = Bot(running, "a-bot"), Bot(running, "b-bot")
+        asked = a.ask("b-bot", "quick?")
+        b.woken()
+        page = tab(running).go(f"/ui/c/{asked['conversation_id']}").page
+        page.locator(".stop", has_text="Timed out.").wait_for()
+        b.reply(asked["request_id"], "sorry, late")
+        page.get_by_text("Not fetched.").wait_for()
+        a.send(type="call", id="w", tool="wait_answer", args={"request_id": asked["request_id"]})
+        assert a.expect("result")["result"]["late"]
+        page.get_by_text("Fetched by a-bot at").wait_for()

@@ -324,14 +324,15 @@ def test_no_view_scrolls_sideways(tab: Open, width: int) -> None:
 def test_landmarks_names_and_live_regions_are_there(tab: Open) -> None:
     with relay(["a-bot", "b-bot"]) as running:
         running.keep(ended("a-bot", "b-bot", "well?", took=48_200))
-        page = tab(running).go().page
+        look = tab(running).go()
+        page = look.page
         page.locator("article.ex").wait_for()
         for role in ("banner", "main", "complementary", "feed"):
             assert page.get_by_role(role).count() == 1, role
         assert page.get_by_role("navigation", name="Views").count() == 1
         label = page.locator("article.ex").get_attribute("aria-label")
         assert label.startswith("a-bot asked b-bot, answered in 48.2 s, ")
-        page.wait_for_function("document.querySelector('article.ex').ariaPosInSet === '1'")
+        look.until("document.querySelector('article.ex').ariaPosInSet === '1'")
         button = page.locator("article.ex button").first
         assert button.get_attribute("aria-expanded") == "false"
         page.keyboard.press("Tab")

@@ -226,6 +226,10 @@ class Relay:
         self._do(effects, now)
         return bool(effects)
 
+    def touch(self, exchange: Exchange) -> None:
+        """Store what a verb changed of an ended exchange, and tell who looks on."""
+        self._touched(Touched(exchange), self.clock.now())
+
     # Held calls
 
     def hold(self, held: Held) -> None:

@@ -278,7 +278,7 @@ class Verbs:
             return results.working(exchange, self.relay.clock.now())
         if exchange.late_at and not exchange.fetched_at:
             exchange.fetched_at = self.relay.clock.now()
-            self.relay.journal.note(exchange)
+            self.relay.touch(exchange)
         return results.ended(exchange)
 
     def _wait(self, agent: str, asked: float | None) -> int:

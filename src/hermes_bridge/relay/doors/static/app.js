@@ -1,6 +1,6 @@
 // The frame: bar, views by address, search, theme, keys, banners.
 
-import { confirmCancel, showKeys } from "./dialogs.js";
+import { confirmCancel, showKeys, toast } from "./dialogs.js";
 import { h, icon } from "./dom.js";
 import { dots, exchanges } from "./exchanges.js";
 import { again, start } from "./live.js";
@@ -152,7 +152,7 @@ const ACTIONS = {
   j: () => view.feed?.move(1), k: () => view.feed?.move(-1),
   x: () => fold(), " ": () => fold(),
   Enter: () => open(), o: () => open(),
-  c: () => { const row = view.feed?.current?.row; if (row) { copy(new URL(exchangeLink(row), location.href).href, polite, "Link copied"); polite.textContent = "Link copied"; } },
+  c: () => { const row = view.feed?.current?.row; if (row) copy(new URL(exchangeLink(row), location.href).href, polite, "Link copied").then(() => toast("ok", "Link copied")); },
   f: () => view.first?.focus(), n: () => { if (!view.feed?.pill.hidden) view.feed?.showNew(); },
   C: () => { const row = view.feed?.current?.row; if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
   ".": () => { const row = view.riskiest?.(); if (row) app.go(exchangeLink(row)); },

@@ -123,7 +123,7 @@ export function conversation(id, app) {
     describe(false);
     pill.hidden = !unseen;
     pill.replaceChildren(icon("down"), `${unseen} new below`);
-  }), on("state", () => { if (loaded) describe(false); })];
+  }), on("state", () => { if (loaded) describe(false); }), on("gap", load), on("keep", (kept) => { for (const rid of turns.keys()) kept.add(rid); })];
   const reach = () => { if (innerHeight + scrollY >= document.body.scrollHeight - 80) { pill.hidden = true; unseen = 0; } };
   addEventListener("scroll", reach, { passive: true });
   load();

@@ -12,7 +12,7 @@ const MANY = 40;
 
 export function exchanges(query, app) {
   const filter = new Filter(query), unfolded = new Set();
-  const feed = new Feed({ filter, unfolded, cancel: app.cancel, announce: app.announce });
+  const feed = new Feed({ filter, unfolded, cancel: app.cancel, announce: app.announce, restart: () => load(), cutTo: (row) => { cursor = `${row.started_at}-${row.request_id}`; tell(); } });
   const strip = presenceStrip(filter, () => applied());
   const bar = filterBar(filter, () => applied());
   const nothing = h("div", { hidden: true });
@@ -104,7 +104,6 @@ export function exchanges(query, app) {
   load();
   const stop = [
     on("state", () => { if (!feed.size && !loading) load(); strip.update(); }),
-    on("gap", () => { if (feed.idle()) load(); }),
     on("agents", strip.update),
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];

@@ -7,6 +7,8 @@ import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
 
 const BLOCK = 50, MOST = 2000;
+/** How many new rows may wait, and how many may be loaded, before the list begins anew. */
+const WAIT = 500, LOADED = 4000;
 
 /** Below 0: `a` stands before `b`, it is newer. */
 const order = (a, b) => b.started_at - a.started_at || (a.request_id < b.request_id ? 1 : a.request_id > b.request_id ? -1 : 0);
@@ -14,8 +16,9 @@ const rowOf = (rid) => store.rows.get(rid);
 
 export class Feed {
   /** `filter`: what is shown; `unfolded`: ids, kept by the view across visits. */
-  constructor({ filter, unfolded, cancel = null, announce = () => {} }) {
-    Object.assign(this, { filter, unfolded, cancel, announce });
+  constructor({ filter, unfolded, cancel = null, announce = () => {}, restart = () => {}, cutTo = () => {} }) {
+    Object.assign(this, { filter, unfolded, cancel, announce, restart, cutTo });
+    this.holes = false;
     this.views = new Map();
     this.known = new Set();
     this.blocks = [];
@@ -30,7 +33,8 @@ export class Feed {
     this.watchBlocks = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) this.near(target.block, isIntersecting);
     }, { rootMargin: "4000px" });
-    this.stop = [on("rows", (rids) => this.changed(rids)), on("agents", () => this.presence())];
+    this.stop = [on("rows", (rids) => this.changed(rids)), on("agents", () => this.presence()), on("gap", () => this.missed()),
+      on("keep", (kept) => { for (const set of [this.known, this.waiting]) for (const rid of set) kept.add(rid); })];
   }
 
   close() {
@@ -48,8 +52,31 @@ export class Feed {
     this.watchBlocks.disconnect();
     for (const set of [this.views, this.known, this.waiting, this.visible]) set.clear();
     this.blocks = [];
+    this.holes = false;
     this.list.replaceChildren();
     this.updatePill();
+  }
+
+  /** Something was missed: begin anew, at once or when the reader asks for what is new. */
+  missed() {
+    if (this.idle()) this.restart();
+    else { this.holes = true; this.updatePill(); }
+  }
+
+  /** Gives up the oldest rows of a list that only grows: a page may stay open for weeks. */
+  shorten() {
+    while (this.known.size > LOADED / 2 && this.blocks.length > 2 && !this.inUse(this.blocks.at(-1))) {
+      const block = this.blocks.pop();
+      this.watchBlocks.unobserve(block.el);
+      for (const rid of block.rids) {
+        const view = this.views.get(rid);
+        if (view) this.watchRows.unobserve(view.el);
+        for (const set of [this.views, this.known, this.visible]) set.delete(rid);
+      }
+      block.el.remove();
+    }
+    this.complete = false;
+    this.cutTo(this.oldest);
   }
 
   busy(busy) { this.list.setAttribute("aria-busy", String(busy)); }
@@ -164,8 +191,12 @@ export class Feed {
       if (this.filter.matches(row, now()) && (!oldest || this.complete || order(row, oldest) < 0)) fresh.push(row);
     }
     if (!fresh.length) return;
-    if (this.idle()) this.add(fresh);
-    else for (const row of fresh) this.waiting.add(row.request_id);
+    if (this.idle()) {
+      this.add(fresh);
+      if (this.known.size > LOADED) this.shorten();
+    } else for (const row of fresh) {
+      if (this.waiting.size < WAIT) this.waiting.add(row.request_id); else this.holes = true;
+    }
     this.announce(fresh.length);
     this.updatePill();
   }
@@ -176,8 +207,9 @@ export class Feed {
   }
 
   showNew() {
-    const rows = [...this.waiting].map(rowOf).sort(order);
     scrollTo({ top: 0 });
+    if (this.holes) { this.restart(); return; }
+    const rows = [...this.waiting].map(rowOf).sort(order);
     this.add(rows);
     this.updatePill();
     if (rows.length) this.views.get(rows[0].request_id)?.el.focus({ preventScroll: true });
@@ -185,8 +217,8 @@ export class Feed {
 
   updatePill() {
     const n = this.waiting.size;
-    this.pill.hidden = !n;
-    this.pill.replaceChildren(icon("up"), `${n > 99 ? "99+" : n} new`);
+    this.pill.hidden = !n && !this.holes;
+    this.pill.replaceChildren(icon("up"), `${n > 99 || this.holes ? "99+" : n} new`);
   }
 
   presence() {

@@ -1,6 +1,6 @@
 // Keeps the store up to date: a stream of events; after three failed tries, polling.
 
-import { ask, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell } from "./store.js";
+import { ask, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell, trim } from "./store.js";
 import { setClock } from "./time.js";
 
 const EVERY = 3000, TRIES = 3, STALE = 25000;
@@ -106,4 +106,5 @@ function apply() {
     for (const rid of takeBeats(event.beats ?? [])) changed.add(rid);
   }
   if (changed.size) tell("rows", [...changed]);
+  trim();
 }

@@ -59,6 +59,17 @@ export function setHow(how) {
   tell("how");
 }
 
+const MOST = 20000, KEEP = 5000;
+
+/** Forgets old ended rows that no view shows: a page may stay open for weeks. */
+export function trim() {
+  if (store.rows.size < MOST) return;
+  const kept = new Set();
+  tell("keep", kept);
+  const old = [...store.rows.values()].filter((row) => row.ended_at && !kept.has(row.request_id)).sort((a, b) => a.started_at - b.started_at);
+  for (const row of old.slice(0, Math.max(0, old.length - KEEP))) store.rows.delete(row.request_id);
+}
+
 /** Takes heartbeats: small changes of rows that are known. */
 export function takeBeats(beats) {
   const changed = [];
