@@ -24,12 +24,20 @@ _CLOCK_S = 60
 
 @click.group()
 def install() -> None:
-    """Put a plugin into a bot's Hermes home."""
+    """Put a plugin into a bot's Hermes home.
+
+    \b
+    Example:  hermes-bridge install bridge --token=... --relay-url=ws://relay:8787/bridge/connect
+    """
 
 
 @click.group()
 def uninstall() -> None:
-    """Take a plugin out of a bot's Hermes home."""
+    """Take a plugin out of a bot's Hermes home.
+
+    \b
+    Example:  hermes-bridge uninstall bridge --dry-run
+    """
 
 
 def home_options(function: _F) -> _F:
