@@ -17,6 +17,8 @@ import msgspec
 
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
+from hermes_bridge.relay.core import frames
+from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.core.policy import Limits
 from hermes_bridge.relay.core.roster import Agent
 from hermes_bridge.relay.held import Held, Poke
@@ -36,6 +38,9 @@ class Port:
 
     def send(self, frame: str) -> None:
         self.last = frame
+
+    def wake(self, exchange: Exchange) -> None:
+        self.last = frames.wake(exchange, protocol=2, now=exchange.at)
 
     def close(self, code: int, reason: str) -> None:
         raise AssertionError(reason)
