@@ -21,8 +21,9 @@ _FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """One browser a module: its driver keeps an event loop running, which other tests cannot have."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         missing("chromium")
@@ -78,7 +79,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
     def make(running: Running, **options: Any) -> Tab:
         options.setdefault("viewport", {"width": 1280, "height": 800})
         context = chromium.new_context(**options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         running.before_end.append(context.close)
         tabs.append(Tab(context.new_page(), running))
         return tabs[-1]

@@ -27,7 +27,7 @@ def test_ten_thousand_exchanges_scroll_without_filling_the_page(tab: Open) -> No
         page.locator("article.ex").nth(49).wait_for()
         page.get_by_text("10,000 exchanges").wait_for()
         loaded = "[...document.querySelectorAll('.block')].length"
-        for _ in range(400):
+        for _ in range(4000):
             if page.evaluate(loaded) > 44:
                 break
             page.evaluate("scrollTo(0, document.body.scrollHeight)")
@@ -144,7 +144,7 @@ def test_a_gap_leaves_no_hole_in_the_list(tab: Open) -> None:
         assert page.locator("article.ex").count() == 1
         page.get_by_role("button", name="99+ new").click()
         page.get_by_text("burst 699", exact=True).wait_for()
-        for _ in range(60):
+        for _ in range(300):
             page.evaluate("scrollTo(0, document.body.scrollHeight)")
             if page.get_by_text("That is everything since").is_visible():
                 break
