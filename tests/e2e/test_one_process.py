@@ -56,6 +56,26 @@ async def test_agents_and_gateways_share_a_server(relays: Make, tmp_path: Path) 
     assert relay.stop() == 0
 
 
+async def test_a_gateway_that_dials_at_once_is_served(relays: Make, tmp_path: Path) -> None:
+    relay = relays(connector=section(tmp_path), start=False)
+    relay.launch()
+    token = mint("gw-a", SECRET, int(time.time()) + 60)
+    dial = relay.bridge_url.removesuffix("/bridge/connect")
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                gateway = await connect(
+                    f"{dial}/relay", additional_headers={"Authorization": f"Bearer {token}"}
+                )
+                break
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.001)
+        await gateway.send('{"type": "hello", "platform": "echo", "botId": "echo-a"}\n')
+        assert json.loads(await gateway.recv())["type"] == "descriptor"
+        await gateway.close()
+    assert json.loads(relay.get("/ready")[1])["connector"] == "ok"
+
+
 async def test_a_wrong_connector_section_ends_the_start_with_words(relays: Make) -> None:
     relay = relays(start=False, connector={"identities_file": "/nowhere/identities.json"})
     relay.launch()

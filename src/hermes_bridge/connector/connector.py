@@ -25,6 +25,7 @@ from hermes_bridge.connector.gateways import Gateways
 from hermes_bridge.connector.lanes import Lanes
 from hermes_bridge.connector.platforms import find
 from hermes_bridge.connector.platforms.base import ONLINE, Platform
+from hermes_bridge.connector.readiness import Readiness
 from hermes_bridge.connector.state import State, logger
 from hermes_bridge.connector.store import Account, Store
 from hermes_bridge.connector.wake import poke
@@ -66,7 +67,7 @@ class Connector:
         self._settling = False
         self._runners: dict[str, asyncio.Task[None]] = {}
         self._marks: dict[str, Account] = {}
-        self.ready = asyncio.Event()
+        self.readiness = Readiness()
 
     # -- life ------------------------------------------------------------------------
 
@@ -86,8 +87,9 @@ class Connector:
                 group.create_task(self._every(_PRUNE_S, self._prune))
                 for identity in self.state.table.rows:
                     self._start(identity)
-                self.ready.set()
+                self.readiness.serves()
         finally:
+            self.readiness.down("the connector is stopping")
             self._group = None
             if self._timer is not None:
                 self._timer.cancel()

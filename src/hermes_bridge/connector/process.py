@@ -41,7 +41,6 @@ class Inside:
         self._database = database(section.database, config.store, durable=section.sync_every_commit)
         self.connector = Connector(config, self._database, platforms=platforms)
         self.doors = build(self.connector)
-        self._trouble = ""
 
     async def run(self) -> None:
         """Live until cancelled.
@@ -50,36 +49,48 @@ class Inside:
             ConfigError: another connector uses the same store.
             DatabaseDown: the store cannot be opened.
         """
+        try:
+            await self._live()
+        finally:
+            await self._database.close()
+
+    async def _live(self) -> None:
         with _alone(self._config.store):
             try:
                 await self.connector.run()
             except ExceptionGroup as errors:
                 raise _first(errors) from None
-            finally:
-                await self._database.close()
 
     async def beside(self) -> None:
         """Live beside another part, which must not end because of this one."""
-        while True:
-            try:
-                await self.run()
-            except HermesBridgeError as error:
-                self._trouble = str(error)
-                event(logger, "connector.failed", logging.ERROR, cause=error, hint=error.hint)
-                if not isinstance(error, DatabaseDown):
-                    return
+        try:
+            while True:
+                try:
+                    await self._live()
+                except DatabaseDown as error:
+                    self._failed(error)
                 await asyncio.sleep(_AGAIN_S)
-            except Exception as error:  # noqa: BLE001  the other part must not end because of us
-                self._trouble = "a fault of the connector itself; the log names it"
-                event(logger, "connector.bug", logging.ERROR, cause=_words(error))
-                return
+        except HermesBridgeError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001  the other part must not end because of us
+            self.connector.readiness.down("a fault of the connector itself; the log names it")
+            event(logger, "connector.bug", logging.ERROR, cause=_words(error))
+        finally:
+            await self._database.close()
+
+    def _failed(self, error: HermesBridgeError) -> None:
+        self.connector.readiness.down(f"the connector does not run: {error}")
+        event(logger, "connector.failed", logging.ERROR, cause=error, hint=error.hint)
 
     def report(self) -> dict[str, Any]:
         """Give what `/health` says of the connector."""
-        if self.connector.ready.is_set():
+        readiness = self.connector.readiness
+        if readiness.serving:
             return health.report(self.connector.state)
         return (
-            {"status": "down", "cause": self._trouble} if self._trouble else {"status": "starting"}
+            {"status": "starting"}
+            if readiness.starting
+            else {"status": "down", "cause": readiness.cause}
         )
 
 
@@ -121,7 +132,7 @@ class Process:
         server = serving.build(self._inside.doors, grace_s=2)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(self._inside.run())
-            await self.connector.ready.wait()
+            await self.connector.readiness.wait()
             served = group.create_task(server.serve(sockets=[listener]))
             sweeping = group.create_task(serving.look_after(server))
             loop = asyncio.get_running_loop()

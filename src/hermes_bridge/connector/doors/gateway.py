@@ -133,9 +133,9 @@ async def _close_when_asked(link: Link, send: Send) -> None:
         pass  # it is gone already
 
 
-async def refuse_upgrade(send: Send, status: int, body: bytes) -> None:
+async def refuse_upgrade(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
     """Answer an upgrade request with a plain HTTP response."""
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *more]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
 

@@ -134,10 +134,14 @@ class HttpDoor:
         return None
 
 
-async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
+async def answer(send: Send, status: int, body: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
     """Give a JSON answer."""
     raw = msgspec.json.encode(body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(raw))]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(raw)),
+        *more,
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})
 

@@ -101,9 +101,15 @@ class RelayApp:
         await _answer(send, 200, body)
 
     async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Say whether asks are taken. A dead store does not make the relay unready."""
+        """Say whether asks are taken, and gateways if there is a connector that is still starting.
+
+        A dead store does not make the relay unready, nor does a connector that cannot start.
+        """
         ready = not self._relay.draining
         body = {"ready": ready, "bus": "local", **self._store()}
+        if self._report is not None:
+            body["connector"] = self._report()["status"]
+            body["ready"] = ready = ready and body["connector"] != "starting"
         await _answer(send, 200 if ready else 503, body)
 
     def _store(self) -> dict[str, object]:
