@@ -82,7 +82,7 @@ async def starting(
 
 @pytest.mark.clause("relay.start.1")
 async def test_who_comes_early_is_served_when_the_connector_is_there(tmp_path: Path) -> None:
-    async with starting(tmp_path) as (address, store, connector), aiohttp.ClientSession() as http:
+    async with starting(tmp_path) as (address, store, _), aiohttp.ClientSession() as http:
         gateway = Gateway(f"ws://{address}/relay", "gw-a", SECRET)
         dialling = asyncio.create_task(gateway.dial())
         asking = asyncio.create_task(http.get(f"http://{address}/relay/media/x"))
