@@ -1,10 +1,15 @@
 """The files of `deploy/`: they parse, name what exists, and graph only metrics that exist."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import compose
+import promql_parser as promql
 import pytest
 import yaml
 
@@ -12,27 +17,57 @@ from hermes_bridge import config
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
-NAMES = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+TOOLS = Path(sys.executable).parent
+OTHERS = {
+    "up": {"job"},
+    "process_cpu_seconds_total": {"job"},
+    "process_resident_memory_bytes": {"job"},
+}
 KINDS = ("_bucket", "_sum", "_count")
 
 
-def documented() -> set[str]:
+def documented() -> dict[str, set[str]]:
+    """Every metric that can be graphed, with its labels (test_metrics compares them with the code)."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    plain = set(re.findall(r"^\| `([a-z_]+)` \| (?:gauge|counter)", text, re.MULTILINE))
-    histograms = set(re.findall(r"^\| `([a-z_]+)` \| histogram", text, re.MULTILINE))
-    return plain | NAMES | {h + kind for h in histograms for kind in KINDS}
+    found = dict(OTHERS)
+    for name, kind, labels in re.findall(
+        r"^\| `([a-z_]+)` \| (gauge|counter|histogram) \| (.*?) \|", text, re.MULTILINE
+    ):
+        has = set(re.findall(r"`([a-z_]+)`", labels))
+        if kind == "histogram":
+            found |= {name + end: has | {"le"} for end in KINDS}
+        else:
+            found[name] = has
+    return found
 
 
-def metrics_in(expression: str) -> set[str]:
-    bare = re.sub(r'"[^"]*"', "", expression)
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\b(?:by|on) \([^)]*\)", "", bare)
-    words = set(re.findall(r"[a-z_]{2,}(?![a-z_]*\()", bare))
-    return words - {"and", "or", "unless", "by", "on", "sum", "rate", "increase"}
+def parsed(expression: str) -> tuple[dict[str, set[str]], set[str]]:
+    """Read PromQL, types included: the metrics with the labels they are chosen by, and those grouped by."""
+    for variable, value in (("$__rate_interval", "1m"), ("$agent", "a|b")):
+        expression = expression.replace(variable, value)
+    chosen: dict[str, set[str]] = {}
+    grouped: set[str] = set()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql.VectorSelector):
+            names = {matcher.name for matcher in node.matchers.matchers}
+            chosen.setdefault(node.name, set()).update(names)
+        elif isinstance(node, promql.AggregateExpr) and node.modifier is not None:
+            grouped.update(node.modifier.labels)
+
+    promql.walk(promql.parse(expression), visit)
+    return chosen, grouped
 
 
-def balanced(expression: str) -> bool:
-    bare = re.sub(r'"[^"]*"', "", expression)
-    return all(bare.count(a) == bare.count(b) for a, b in ("()", "[]", "{}"))
+def check(expression: str) -> None:
+    """The expression is PromQL and speaks of metrics and labels that exist."""
+    known = documented()
+    chosen, grouped = parsed(expression)
+    assert chosen
+    for name, labels in chosen.items():
+        assert name in known, name
+        assert labels <= known[name], name
+    assert grouped <= set[str]().union(*(known[name] for name in chosen))
 
 
 def load(name: str) -> Any:
@@ -47,8 +82,7 @@ def test_alerts_speak_of_metrics_that_exist() -> None:
     rules = load("prometheus/alerts.yml")["groups"][0]["rules"]
     assert len({rule["alert"] for rule in rules}) == len(rules) > 5
     for rule in rules:
-        assert metrics_in(rule["expr"]) <= documented(), rule["alert"]
-        assert balanced(rule["expr"]), rule["alert"]
+        check(rule["expr"])
         assert rule["annotations"].keys() == {"summary", "description"}
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
     assert load("prometheus/prometheus.yml")["rule_files"] == ["alerts.yml"]
@@ -61,8 +95,22 @@ def test_the_dashboard_graphs_metrics_that_exist() -> None:
     assert len(drawn) > 12
     for panel in drawn:
         for target in panel["targets"]:
-            assert metrics_in(target["expr"]) <= documented(), panel["title"]
-            assert balanced(target["expr"]), panel["title"]
+            check(target["expr"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "sum(rate(hermes_bridge_asks_total))",
+        "hermes_bridge_asks_totals",
+        'hermes_bridge_asks_total{agent="a"}',
+        "sum by (agent) (hermes_bridge_asks_total)",
+        "sum(hermes_bridge_asks_total",
+    ],
+)
+def test_a_wrong_expression_would_be_noticed(wrong: str) -> None:
+    with pytest.raises((ValueError, AssertionError)):
+        check(wrong)
 
 
 def test_no_panel_lies_over_another() -> None:
@@ -98,6 +146,33 @@ def test_compose_names_only_what_exists() -> None:
     asked = set(re.findall(r"\$\{([A-Z_]+):\?", text))
     example = (DEPLOY / "env.example").read_text("utf-8")
     assert asked == set(re.findall(r"^([A-Z_]+)=$", example, re.MULTILINE))
+
+
+def test_docker_compose_takes_the_file_and_says_what_is_missing() -> None:
+    file = ("-f", str(DEPLOY / "compose.yaml"), "--profile", "watch", "config", "--format", "json")
+    # The binary itself: the script beside it forgets the exit code.
+    command = [Path(compose.__file__).with_name("docker-compose"), *file]
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    asked = re.findall(r"^([A-Z_]+)=$", (DEPLOY / "env.example").read_text("utf-8"), re.MULTILINE)
+
+    def run(names: list[str]) -> subprocess.CompletedProcess[str]:
+        given = {name: f"value-of-{name}" for name in names}
+        return subprocess.run(command, env=env | given, capture_output=True, text=True, timeout=60)
+
+    taken = run(asked)
+    assert taken.returncode == 0, taken.stderr
+    services = json.loads(taken.stdout)["services"]
+    assert services.keys() == {"relay", "postgres", "prometheus", "grafana"}
+    assert "value-of-POSTGRES_PASSWORD@postgres" in services["relay"]["environment"]["DATABASE_URL"]
+    missing = run(asked[1:])
+    assert missing.returncode
+    assert f"{asked[0]} is missing a value: set it in .env" in missing.stderr
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    command = [TOOLS / "hadolint", "--no-color", str(DEPLOY / "Dockerfile")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout) == (0, "")
 
 
 def test_the_configuration_of_compose_is_one() -> None:
