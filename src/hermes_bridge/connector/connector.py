@@ -196,8 +196,9 @@ class Connector:
         for skip in plan.skips:
             state.counts[f"skipped.{skip.reason}"] += 1
             level = logging.DEBUG if skip.reason in _QUIET_REASONS else logging.INFO
-            event(logger, "inbound.skipped", level, reason=skip.reason,
-                  bot=skip.bot_id or bot_id, message=shown(message.id))  # fmt: skip
+            if logger.isEnabledFor(level):
+                event(logger, "inbound.skipped", level, reason=skip.reason,
+                      bot=skip.bot_id or bot_id, message=shown(message.id))  # fmt: skip
         if live and message.channel and message.text != "__typing__":
             state.cursors.setdefault(bot_id, Cursors()).planned(message.channel, message.at)
 
@@ -268,12 +269,12 @@ class Connector:
 
     async def _save_cursors(self) -> None:
         moved = {bot: cursors.take_dirty() for bot, cursors in self.state.cursors.items()}
+        moved = {bot: marks for bot, marks in moved.items() if marks}
         for bot_id, marks in moved.items():
-            if marks:
-                self.state.store.cursors(bot_id, marks)
-                if self.state.config.cursor_dir:
-                    everything = dict(self.state.cursors[bot_id].marks)
-                    await legacy.write(self.state.config.cursor_dir, bot_id, everything)
+            self.state.store.cursors(bot_id, marks)
+        if moved and self.state.config.cursor_dir:
+            whole = {bot: dict(self.state.cursors[bot].marks) for bot in moved}
+            await legacy.write(self.state.config.cursor_dir, whole)
 
     async def _mark_alive(self) -> None:
         """Note until when each account has listened: what a later start reads new channels from."""

@@ -43,12 +43,19 @@ def read(directory: str, bot_id: str) -> tuple[dict[str, str], str]:
     return marks, written
 
 
-async def write(directory: str, bot_id: str, marks: Mapping[str, str]) -> None:
-    """Replace a bot's file in one step, so that nobody ever reads half of it."""
-    text = json.dumps(dict(marks))
-    trouble = await asyncio.to_thread(_replace, cursor_file(directory, bot_id), text)
-    if trouble:
+async def write(directory: str, marks_of: Mapping[str, Mapping[str, str]]) -> None:
+    """Replace the files of some bots, each in one step, so that nobody ever reads half of one."""
+    texts = {bot_id: json.dumps(dict(marks)) for bot_id, marks in marks_of.items()}
+    for bot_id, trouble in (await asyncio.to_thread(_replace_all, directory, texts)).items():
         event(_logger, "cursor_file.not_written", logging.WARNING, bot=bot_id, cause=trouble)
+
+
+def _replace_all(directory: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """Give the bots whose file could not be written, and why."""
+    troubles = {
+        bot_id: _replace(cursor_file(directory, bot_id), text) for bot_id, text in texts.items()
+    }
+    return {bot_id: trouble for bot_id, trouble in troubles.items() if trouble}
 
 
 def _replace(path: Path, text: str) -> str:

@@ -64,6 +64,23 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
     assert Redactor().clean("ac_tooshort eyJ.a.b") == "ac_tooshort eyJ.a.b"
 
 
+@pytest.mark.clause("relay.guard.3")
+@given(
+    secrets=st.lists(st.text("ab-", min_size=8, max_size=20), max_size=30),
+    text=st.text("ab-", max_size=200),
+    chosen=st.lists(st.tuples(st.integers(0, 29), st.text("ab-", max_size=5)), max_size=4),
+)
+def test_no_secret_is_left_wherever_it_stands(
+    secrets: list[str], text: str, chosen: list[tuple[int, str]]
+) -> None:
+    for number, more in chosen:
+        text += (secrets[number] if number < len(secrets) else "") + more
+    clean = Redactor(secrets).clean(text)
+    assert not [secret for secret in secrets if secret in clean]
+    if not any(secret in text for secret in secrets):
+        assert clean == text
+
+
 def test_the_stop_command_is_known() -> None:
     assert is_stop(" /stop now")
     assert not is_stop("/stopwatch")

@@ -58,11 +58,12 @@ class Feed:
         session: aiohttp.ClientSession,
         api: Memberships,
         rings: Rings,
+        pushes: wire.Pushes,
         settings: Settings,
     ) -> None:
         self.identity = identity
         self._sink, self._session, self._api, self._settings = sink, session, api, settings
-        self._rings = rings
+        self._rings, self._pushes = rings, pushes
         self._ws: aiohttp.ClientWebSocketResponse | None = None
         self._group: asyncio.TaskGroup | None = None
         self._state, self._reason = CONNECTING, ""
@@ -191,22 +192,20 @@ class Feed:
 
     async def _listen(self, ws: aiohttp.ClientWebSocketResponse) -> None:
         clock = asyncio.get_running_loop().time
-        async for message in ws:
-            frame = _frame(message)
-            if frame is None:
+        async for data in ws:
+            read = self._pushes.read(data.data) if data.type is aiohttp.WSMsgType.TEXT else None
+            if read is None:
                 continue
             self._heard = clock()
-            kind = frame.type
-            if kind in ("message", "thread_reply"):
-                found = wire.message_of(frame)
-                if found is not None:
-                    self._rings.heard(found)
-                    self._sink.received(self.identity.bot_id, found)
-            elif kind == "shard_moved":
+            frame, message = read
+            if message is not None:
+                self._rings.heard(message)
+                self._sink.received(self.identity.bot_id, message)
+            elif frame.type == "shard_moved":
                 self._hurry = True
                 return
             else:
-                self._other(kind, frame)
+                self._other(frame.type, frame)
 
     def _other(self, kind: str, frame: wire.Frame) -> None:
         if kind == "pong":

@@ -44,6 +44,7 @@ class AgentsChat:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._rings = Rings()
+        self._pushes = wire.Pushes()
         self._reading: set[str] = set()
 
     async def run(self) -> None:
@@ -60,7 +61,9 @@ class AgentsChat:
 
     def start(self, identity: Identity, sink: Sink) -> None:
         """Log an account in and keep it so."""
-        feed = Feed(identity, sink, self._sockets(), self._api, self._rings, self._settings)
+        feed = Feed(
+            identity, sink, self._sockets(), self._api, self._rings, self._pushes, self._settings
+        )
         self._feeds[identity.bot_id] = feed
         if self._group is not None:
             self._tasks[identity.bot_id] = self._group.create_task(feed.run())
@@ -157,7 +160,9 @@ class AgentsChat:
 
     async def login(self, identity: Identity) -> Account:
         """Try the account once."""
-        feed = Feed(identity, _Deaf(), self._sockets(), self._api, self._rings, self._settings)
+        feed = Feed(
+            identity, _Deaf(), self._sockets(), self._api, self._rings, self._pushes, self._settings
+        )
         try:
             async with asyncio.timeout(_LOGIN_S):
                 reason = await feed.try_login()
@@ -178,7 +183,7 @@ class AgentsChat:
 
     def _feed(self, identity: Identity) -> Feed:
         return self._feeds.get(identity.bot_id) or Feed(
-            identity, _Deaf(), self._sockets(), self._api, self._rings, self._settings
+            identity, _Deaf(), self._sockets(), self._api, self._rings, self._pushes, self._settings
         )
 
     def _sockets(self) -> aiohttp.ClientSession:

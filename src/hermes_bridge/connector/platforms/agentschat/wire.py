@@ -27,6 +27,8 @@ DM_PREFIX = "dm-"
 _KINDS = {"image": PHOTO, "audio": AUDIO, "video": VIDEO}
 _LOOP_ID = re.compile(r"loop_[A-Za-z0-9_-]+")
 _MAX_ATTACHMENTS = 20
+_REMEMBERED = 64 * 1024
+_REMEMBERED_FRAMES = 8
 
 
 class Frame(msgspec.Struct):
@@ -51,6 +53,31 @@ class Frame(msgspec.Struct):
     new_content: Any = None
     code: Any = None
     message: Any = None
+
+
+class Pushes:
+    """Reads the hub's frames. A room's message comes once a member; it is read once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Frame, Message | None]] = {}
+
+    def read(self, data: str) -> tuple[Frame, Message | None] | None:
+        """Give a frame, and the message that it is if it is one; None for what cannot be read."""
+        known = self._last.get(data)
+        if known is not None:
+            return known
+        try:
+            frame = frames.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        if frame.type not in ("message", "thread_reply"):
+            return frame, None
+        found = frame, message_of(frame)
+        if len(data) <= _REMEMBERED:
+            self._last[data] = found
+            if len(self._last) > _REMEMBERED_FRAMES:
+                del self._last[next(iter(self._last))]
+        return found
 
 
 class _Page(msgspec.Struct):
