@@ -61,7 +61,7 @@ export function exchanges(query, app) {
       for (const key of ["from", "to"]) wanted.delete(key);
       if (since !== null) wanted.set("since", since);
       if (until !== null) wanted.set("until", until);
-      if (cursor) wanted.set("before", cursor);
+      if (cursor) { wanted.set("before", cursor); wanted.set("limit", 200); }
       const page = await ask(`/ui/api/exchanges?cut=${CUT}&${wanted}`);
       if (asked !== question) return;
       take(page.exchanges);
@@ -69,7 +69,7 @@ export function exchanges(query, app) {
       feed.complete = !page.next;
       loading = false;
       feed.add(page.exchanges.map((row) => store.rows.get(row.request_id)));
-      if (page.next && (page.exchanges.length < 5 || nearEnd())) older();
+      look();
     } catch (error) {
       if (asked !== question) return;
       loading = false;
@@ -79,7 +79,11 @@ export function exchanges(query, app) {
     tell();
   }
 
-  const nearEnd = () => edge.getBoundingClientRect().top < innerHeight + 800;
+  /** Asks whether the end is near, also when it was near before: an observer alone tells changes only. */
+  function look() {
+    watch.unobserve(edge);
+    watch.observe(edge);
+  }
 
   function tell() {
     counted();
@@ -99,11 +103,11 @@ export function exchanges(query, app) {
     bar.total.textContent = known === null ? (n ? `${n.toLocaleString("en")}+ exchanges` : "") : `${known.toLocaleString("en")} exchange${known === 1 ? "" : "s"}`;
   }
 
-  const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && !failed) older(); }, { rootMargin: "800px" });
+  const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && !failed) older(); }, { rootMargin: "2000px" });
   watch.observe(edge);
   load();
   const stop = [
-    on("state", () => { if (!feed.size && !loading) load(); strip.update(); }),
+    on("state", () => { if (failed) older(); else if (!feed.size && !loading) load(); strip.update(); }),
     on("agents", strip.update),
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];

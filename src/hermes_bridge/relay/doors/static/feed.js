@@ -6,7 +6,7 @@ import { Row } from "./row.js";
 import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
 
-const BLOCK = 50, MOST = 2000;
+const BLOCK = 50, MOST = 600, ROW_HEIGHT = 97;
 /** How many new rows may wait, and how many may be loaded, before the list begins anew. */
 const WAIT = 500, LOADED = 4000;
 
@@ -68,11 +68,7 @@ export class Feed {
     while (this.known.size > LOADED / 2 && this.blocks.length > 2 && !this.inUse(this.blocks.at(-1))) {
       const block = this.blocks.pop();
       this.watchBlocks.unobserve(block.el);
-      for (const rid of block.rids) {
-        const view = this.views.get(rid);
-        if (view) this.watchRows.unobserve(view.el);
-        for (const set of [this.views, this.known, this.visible]) set.delete(rid);
-      }
+      for (const rid of block.rids) { this.forget(rid); this.known.delete(rid); }
       block.el.remove();
     }
     this.complete = false;
@@ -102,6 +98,7 @@ export class Feed {
     }
     const place = block.rids.findIndex((other) => order(rowOf(other), row) > 0);
     block.rids.splice(place < 0 ? block.rids.length : place, 0, rid);
+    block.el.style.containIntrinsicBlockSize = `auto ${block.rids.length * ROW_HEIGHT}px`;
     if (!block.full) return;
     const view = this.row(rid);
     const before = place < 0 ? null : this.views.get(block.rids[place + 1])?.el;
@@ -110,7 +107,7 @@ export class Feed {
   }
 
   newBlock(index, key) {
-    const block = { rids: [], day: key, el: h("div", { class: "block" }), full: true };
+    const block = { rids: [], day: key, el: h("div", { class: "block" }), full: true, near: true };
     block.el.block = block;
     const next = this.blocks[index];
     next ? next.el.before(block.el) : this.list.append(block.el);
@@ -141,25 +138,32 @@ export class Feed {
     return view;
   }
 
-  /** A block came near or went far: fill it, or empty it when too many rows are in the page. */
+  /** A block came near or went far: fill it, or empty far ones when too many rows are in the page. */
   near(block, isNear) {
+    block.near = isNear;
     if (isNear && !block.full) {
       block.full = true;
       block.el.style.height = "";
       block.el.replaceChildren(...block.rids.map((rid) => this.row(rid).el));
       this.header(block);
       this.renumber();
-    } else if (!isNear && block.full && this.views.size > MOST && !this.inUse(block)) {
-      block.el.style.height = `${block.el.offsetHeight}px`;
-      block.full = false;
-      for (const rid of block.rids) {
-        const view = this.views.get(rid);
-        if (view) this.watchRows.unobserve(view.el);
-        this.views.delete(rid);
-        this.visible.delete(rid);
-      }
-      block.el.replaceChildren();
     }
+    if (this.views.size > MOST) for (const far of this.blocks) if (far.full && !far.near && !this.inUse(far)) this.empty(far);
+  }
+
+  /** Takes the rows of a block out of the page; its place stays. */
+  empty(block) {
+    block.el.style.height = `${block.el.offsetHeight}px`;
+    block.full = false;
+    for (const rid of block.rids) this.forget(rid);
+    block.el.replaceChildren();
+  }
+
+  forget(rid) {
+    const view = this.views.get(rid);
+    if (view) this.watchRows.unobserve(view.el);
+    this.views.delete(rid);
+    this.visible.delete(rid);
   }
 
   inUse(block) {
