@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from hermes_bridge.db.base import Database
 from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
 from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
 from hermes_bridge.log import configure, event
-from hermes_bridge.relay import export
 from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.config import DbSection, RelayConfig
 from hermes_bridge.relay.doors.asgi import RelayApp
@@ -30,7 +29,6 @@ from hermes_bridge.relay.doors.bridge import BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
 from hermes_bridge.relay.doors.metrics import MetricsDoor, of_traces
 from hermes_bridge.relay.doors.ui import UiDoor
-from hermes_bridge.relay.export import Exports
 from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
@@ -40,6 +38,8 @@ from hermes_bridge.web.serving import Server
 
 if TYPE_CHECKING:
     from hermes_bridge.connector.process import Inside
+    from hermes_bridge.relay.export import Exports, Target
+    from hermes_bridge.relay.traces import Tracer
 
 _log = logging.getLogger("hermes_bridge.serve")
 _DRAIN_S = 3.0
@@ -72,9 +72,10 @@ class Service:
         self._mcp = McpDoor(self.relay, verbs, tokens, origins=frozenset(config.allowed_origins))
         self._bridge = BridgeDoor(self.relay, verbs, tokens)
         self._ui = UiDoor(self.relay, config.ui, open_to_all=_is_loopback(config.listen.host))
-        self._exports = Exports(export.targets(config))
-        self._trace()
-        metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(self._exports)])
+        self._exports: Exports | None = None
+        self._tracer: Tracer | None = None
+        self._trace_to(_targets(config))
+        metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(lambda: self._exports)])
         self._connector = _inside(config)
         if self._connector is not None:
             self._ui.connector = self._connector.report
@@ -107,8 +108,9 @@ class Service:
                 group.create_task(SearchIndex(self.relay.ledger).run()),
                 group.create_task(self._forget_old()),
                 group.create_task(serving.look_after(server)),
-                group.create_task(self._exports.run()),
             ]
+            if self._exports is not None:
+                group.create_task(self._exports.run())
             if self._connector is not None:
                 background.append(group.create_task(self._connector.beside()))
             served = group.create_task(server.serve(sockets=[listener]))
@@ -124,27 +126,42 @@ class Service:
             await served
             for task in background:
                 task.cancel()
-        await self._exports.close(_FLUSH_S)
+            if self._exports is not None:
+                await self._exports.close(_FLUSH_S)
         await self.database.close()
         event(_log, "serve.stopped", rows_not_stored=len(self.relay.journal))
 
-    def _trace(self) -> None:
-        """Let the relay and the doors be traced, if there is anywhere to send spans to."""
-        tracer = self._exports.tracer(self.relay.book.get)
-        if tracer is not None:
-            self._mcp.tracer = self._bridge.tracer = tracer
-            self.relay.watchers.append(tracer.watch)
+    def _trace_to(self, targets: "Sequence[Target]") -> None:
+        """Send spans to these from now on. Nothing of it is loaded before there is a first one."""
+        if self._exports is not None:
+            self._exports.replace(targets)
+        elif targets:
+            from hermes_bridge.relay.export import Exports
+
+            self._exports = Exports(targets)
+            if self._group is not None:
+                self._group.create_task(self._exports.run())
+        else:
+            return
+        if self._tracer is not None:
+            self.relay.watchers.remove(self._tracer.watch)
+        self._tracer = self._exports.tracer(self.relay.book.get)
+        self._mcp.tracer = self._bridge.tracer = self._tracer
+        if self._tracer is not None:
+            self.relay.watchers.append(self._tracer.watch)
 
     def stop(self) -> None:
         """Begin to end, as SIGTERM does."""
         self._stopping.set()
 
     def reload(self) -> None:
-        """Take agents, tokens, limits and permissions from the file again; a bad file changes nothing."""
+        """Take agents, tokens, limits, permissions, the page's password and the targets of traces
+        from the file again; a bad file changes nothing."""
         if self._reload_config is None:
             return
         try:
             fresh = self._reload_config()
+            targets = _targets(fresh)
         except HermesBridgeError as error:
             event(_log, "reload.refused", logging.ERROR, reason=str(error), hint=error.hint)
             return
@@ -153,6 +170,7 @@ class Service:
         self._mcp.tokens = tokens
         self._bridge.revoke(tokens)
         self._ui.replace(fresh.ui)
+        self._trace_to(targets)
         self._config = fresh
         if self._connector is not None and self._group is not None:
             self._group.create_task(self._connector.connector.reload())
@@ -195,6 +213,15 @@ def _inside(config: RelayConfig) -> "Inside | None":
     from hermes_bridge.connector.process import Inside
 
     return Inside(configure_connector(config.connector, os.environ))
+
+
+def _targets(config: RelayConfig) -> "list[Target]":
+    """Give where spans go. Raises `ConfigError` for an address that is none."""
+    if not config.otlp and config.langfuse is None:
+        return []
+    from hermes_bridge.relay.export import targets
+
+    return targets(config)
 
 
 def database(section: DbSection) -> Database:

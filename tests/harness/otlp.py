@@ -27,6 +27,7 @@ class Span(NamedTuple):
     status: int
     events: list[str]
     links: list[str]
+    state: str
     resource: dict[str, Any]
 
 
@@ -102,6 +103,7 @@ def _span(span: Any, resource: dict[str, Any]) -> Span:
         span.status.code,
         [e.name for e in span.events],
         [link.trace_id.hex() for link in span.links],
+        span.trace_state,
         resource,
     )
 

@@ -189,7 +189,7 @@ def _told(exports: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
     async def make() -> dict[str, tuple[str, tuple[str, ...]]]:
         ledger = Ledger(SqliteDatabase(MEMORY))
         relay = Relay([Agent(name="a")], Limits(), clock=SystemClock(), ledger=ledger)
-        series = [*metrics._relay(relay), *metrics.of_traces(exports)()]
+        series = [*metrics._relay(relay), *metrics.of_traces(lambda: exports)()]
         await ledger.database.close()
         return {
             s.name + ("_total" if s.kind == "counter" else ""): (s.kind, s.labels) for s in series

@@ -92,17 +92,39 @@ def _traces_url(endpoint: str, key: str) -> str:
 
 
 class Exports:
-    """All targets together; empty when nothing is configured."""
+    """All targets together; they may be others later."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self.each = [Exporter(target) for target in targets]
-        self._live = [exporter for exporter in self.each if exporter.target.live]
+        self._started: list[Exporter] = []
+        self._changed = asyncio.Event()
+        self._closing = False
+
+    def replace(self, targets: Sequence[Target]) -> None:
+        """Send to these from now on. A target that stays keeps its queue; one that goes is emptied."""
+        before = list(self.each)
+        self.each = []
+        for target in targets:
+            same = next((e for e in before if e.target == target), None)
+            if same is not None:
+                before.remove(same)
+            self.each.append(same or Exporter(target))
+        self._changed.set()
 
     def tracer(self, find: Callable[[str], Exchange | None]) -> Tracer | None:
-        """Give what has to watch the relay and its doors, or None when nobody wants spans."""
+        """Give what has to watch the relay and its doors, or None when nobody wants spans.
+
+        Another one is wanted after `replace`.
+        """
         if not self.each:
             return None
-        return Tracer(self.put, find, live=self._put_live if self._live else None)
+        live = [exporter for exporter in self.each if exporter.target.live]
+
+        def put_live(make: Make, size: int) -> None:
+            for exporter in live:
+                exporter.put(make, size)
+
+        return Tracer(self.put, find, live=put_live if live else None)
 
     def numbered(self) -> list[tuple[int, "Exporter"]]:
         """Give the targets, those of one host numbered from 1."""
@@ -118,20 +140,26 @@ class Exports:
         for exporter in self.each:
             exporter.put(make, size)
 
-    def _put_live(self, make: Make, size: int) -> None:
-        for exporter in self._live:
-            exporter.put(make, size)
-
     async def run(self) -> None:
-        """Send, for ever."""
+        """Send, until `close`."""
         async with asyncio.TaskGroup() as group:
-            for exporter in self.each:
-                group.create_task(exporter.run())
+            while not self._closing:
+                for exporter in self.each:
+                    if exporter not in self._started:
+                        self._started.append(exporter)
+                        group.create_task(exporter.run())
+                for exporter in [e for e in self._started if e not in self.each]:
+                    self._started.remove(exporter)
+                    group.create_task(exporter.close(_POST_S))
+                await self._changed.wait()
+                self._changed.clear()
 
     async def close(self, seconds: float) -> None:
-        """Send what is left, as far as it goes in this time."""
+        """Send what is left, as far as it goes in this time, and let `run` end."""
+        self._closing = True
+        self._changed.set()
         async with asyncio.TaskGroup() as group:
-            for exporter in self.each:
+            for exporter in self._started:
                 group.create_task(exporter.close(seconds))
 
 
@@ -145,6 +173,9 @@ class Exporter:
         self._full = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hb-traces")
         self._cause = ""
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._flying = 0
         self.sent = self.dropped = self.failures = 0
 
     def __len__(self) -> int:
@@ -161,26 +192,23 @@ class Exporter:
             self._full.set()
 
     async def run(self) -> None:
-        """Send what is there once a second, or when there is much, for ever."""
-        while True:
-            try:
-                async with asyncio.timeout(_EVERY_S):
-                    await self._full.wait()
-            except TimeoutError:
-                pass
+        """Send what is there once a second, or when there is much, until `close`."""
+        self._task = asyncio.current_task()
+        while not self._stop.is_set():
+            await _pause(_EVERY_S, self._full)
             self._full.clear()
             while self._queue:
-                await self._send(self._take(), _TRIES)
+                await self._send(self._take())
 
     async def close(self, seconds: float) -> None:
-        """Send what is left, as far as it goes in this time."""
-        try:
-            async with asyncio.timeout(seconds):
-                while self._queue:
-                    await self._send(self._take(), 1)
-        except TimeoutError:
-            pass
-        self.dropped += len(self._queue)
+        """Send what is left, as far as it goes in this time; what does not is counted."""
+        self._stop.set()
+        self._full.set()
+        if self._task is not None:
+            _, late = await asyncio.wait({self._task}, timeout=seconds)
+            for task in late:
+                task.cancel()
+        self.dropped += len(self._queue) + self._flying
         self._queue.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -194,12 +222,13 @@ class Exporter:
             self._bytes -= weight
         return batch
 
-    async def _send(self, batch: list[Make], tries: int) -> None:
-        """Post one batch; again, after a pause, what may succeed later."""
+    async def _send(self, batch: list[Make]) -> None:
+        """Post one batch; again, after a pause, what may succeed later. Once only while it ends."""
         loop = asyncio.get_running_loop()
+        self._flying = len(batch)
         body: bytes | None = None
         wait = 1.0
-        for left in reversed(range(tries)):
+        for left in reversed(range(_TRIES)):
             if body is None:
                 body = await loop.run_in_executor(self._thread, encoded, batch, self.target)
             refused, cause, pause = await loop.run_in_executor(
@@ -208,14 +237,16 @@ class Exporter:
             if not cause:
                 self.sent += len(batch) - refused
                 self.dropped += refused
+                self._flying = 0
                 self._up()
                 return
             self.failures += 1
             self._down(cause)
-            if pause is None or not left:
+            if pause is None or not left or self._stop.is_set():
                 break
-            await asyncio.sleep(min(_LONGEST_WAIT_S, max(wait, pause)))
+            await _pause(min(_LONGEST_WAIT_S, max(wait, pause)), self._stop)
             wait *= 2
+        self._flying = 0
         self.dropped += len(batch)
 
     def _down(self, cause: str) -> None:
@@ -235,6 +266,15 @@ class Exporter:
         if self._cause:
             self._cause = ""
             event(_log, "traces.up", to=self.target.name, dropped=self.dropped)
+
+
+async def _pause(seconds: float, unless: asyncio.Event) -> None:
+    """Wait for so long, or until the event."""
+    try:
+        async with asyncio.timeout(seconds):
+            await unless.wait()
+    except TimeoutError:
+        pass
 
 
 def _post(target: Target, body: bytes) -> tuple[int, str, float | None]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hermes_bridge.relay.core import carrier
 from hermes_bridge.relay.core.exchange import Exchange, Status
 
 SERVER, CLIENT = 2, 3
@@ -80,6 +81,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     own: list[tuple[str, str]]
     """Attributes of this span alone."""
     content: Callable[[], list[tuple[str, str]]]
+    state: str = ""
+    """The caller's `tracestate`."""
     error: str = ""
     events: list[tuple[str, int]] = []
     link: Context | None = None
@@ -98,6 +101,9 @@ Sink = Callable[[Callable[[], Span], int], None]
 class Tracer:
     """Watches the relay and the doors; gives what is over to `sink`, to be made into spans there."""
 
+    Call = ToolCall
+    """What `called` takes, for doors that load nothing of this when nobody wants spans."""
+
     def __init__(
         self, sink: Sink, find: Callable[[str], Exchange | None], *, live: Sink | None = None
     ) -> None:
@@ -111,7 +117,7 @@ class Tracer:
         """Hear of an exchange (a watcher of the relay)."""
         if what == "opened":
             if x.status is Status.OPENING:
-                x.trace = str(_place(x, context(x.trace)))
+                x.trace = carrier.under(x.trace, str(_place(x, context(x.trace))))
                 if self._live is not None and sampled(x.trace):
                     self._live(lambda: exchange_span(x, pending=True), 600 + len(x.message))
         elif what == "ended" and sampled(x.trace):
@@ -130,8 +136,8 @@ class Tracer:
 
 
 def context(parent: str | None) -> Context | None:
-    """Read a `traceparent` that `policy.trace` let through."""
-    if parent is None or len(parent) < 55:
+    """Read the `traceparent` of what `carrier.taken` let through."""
+    if parent is None or len(parent) < 55 or parent[0] == "\n":
         return None
     trace, span = parent[3:35], parent[36:52]
     if trace == _NO_TRACE or span == _NO_SPAN:
@@ -141,7 +147,8 @@ def context(parent: str | None) -> Context | None:
 
 def sampled(trace: str | None) -> bool:
     """Whether what belongs to this context is exported."""
-    return trace is None or trace[-1:] in "13579bdf"
+    parent = carrier.parent(trace)
+    return parent is None or parent[-1] in "13579bdf"
 
 
 def _place(x: Exchange, parent: Context | None) -> Context:
@@ -174,6 +181,7 @@ def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
         facts=_of_ask(x.asker, x.target, outcome, error, (x.attempt, x.beats, x.depth)),
         own=own,
         content=lambda: _said(x),
+        state=carrier.state(x.trace),
         error=error,
         events=[(n, t) for n, t in (("sent", x.sent_at), ("taken", x.taken_at)) if t],
     )
@@ -211,6 +219,7 @@ def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Sp
         ),
         own=own,
         content=lambda: _passed(call),
+        state=carrier.state(call.parent or (x.trace if x is not None else None)),
         error=call.error,
         link=_other(call.link, parent),
     )

@@ -36,6 +36,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     turn: str | None = None
     """The exchange in whose turn the call is made, where the door knows it."""
     trace: str | None = None
+    """The caller's trace context, as `carrier.taken` gives it."""
 
 
 class Broken(msgspec.Struct, frozen=True, gc=False):
@@ -168,7 +169,7 @@ class Verbs:
                 queue=args.if_offline == "queue",
                 parent=turn,
                 data=_data(args.data),
-                trace=policy.trace(caller.trace) or (turn.trace if turn is not None else None),
+                trace=caller.trace or (turn.trace if turn is not None else None),
             ),
             key=key,
             generation=generation,

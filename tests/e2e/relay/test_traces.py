@@ -3,9 +3,9 @@
 import asyncio
 import base64
 import json
+import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{CALLER}-01"
 Sinks = Callable[[], Sink]
+WHAT_TRACES_LOAD = ("relay.export", "relay.otlp", "relay.traces", "urllib.request")
 
 
 def of(span: Span, *names: str) -> tuple[Any, ...]:
@@ -253,10 +254,123 @@ async def test_the_environment_names_a_target_too(relays: Make, otlp_sinks: Sink
     assert (path, headers["api-key"], headers["x"]) == ("/otlp/v1/traces", "a b", "1")
 
 
-async def test_without_a_target_nothing_of_it_is_loaded(relays: Make) -> None:
-    relay = relays()
+async def test_without_a_target_nothing_of_it_is_loaded_until_a_reload_names_one(
+    relays: Make, otlp_sinks: Sinks
+) -> None:
+    sink = otlp_sinks()
+    relay = relays(env={"PYTHONPROFILEIMPORTTIME": "1"})
+
+    def loaded() -> set[str]:
+        return set(re.findall(r"\| +([a-z_.]+)$", relay.log(), re.MULTILINE))
+
     async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
         b.on_wake = lambda wake: wake["trace"]["traceparent"]
         assert (await ask(a, "x"))["answer"] == PARENT
-    maps = Path(f"/proc/{relay.pid}/maps").read_text()
-    assert "protobuf" not in maps and "upb" not in maps
+        assert "hermes_bridge.relay.verbs" in loaded()
+        assert not {name for name in loaded() if name.endswith(WHAT_TRACES_LOAD)}
+        relay.reload(otlp=[{"endpoint": sink.url}])
+        assert (await ask(a, "y"))["answer"] != PARENT
+        await eventually(lambda: sink.named("invoke_agent b"), "exported")
+    assert {name for name in loaded() if name.endswith("relay.otlp")}
+    assert not {name for name in loaded() if name.startswith(("google.", "opentelemetry"))}
+
+
+async def test_targets_change_with_a_reload_and_what_waits_is_sent(
+    relays: Make, otlp_sinks: Sinks
+) -> None:
+    goes, stays, comes = otlp_sinks(), otlp_sinks(), otlp_sinks()
+    stays.status = 503
+    first = [{"endpoint": goes.url}, {"endpoint": stays.url}]
+    relay = relays(otlp=first, chatty=True)
+    async with Bot(relay, "b") as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "yes"
+        await ask(a, "one")
+        await eventually(lambda: relay.events("traces.down"), "tried and kept")
+        relay.reload(otlp=[{"endpoint": "nonsense"}])
+        assert "otlp[0].endpoint" in relay.events("reload.refused")[0]["reason"]
+        await ask(a, "two")
+        relay.reload(otlp=[first[1], {"endpoint": comes.url}])
+        await ask(a, "three")
+        stays.status = 200
+        await eventually(lambda: len(stays.named("invoke_agent b")) == 3, "kept over both", 30)
+        await eventually(lambda: len(goes.named("invoke_agent b")) == 2, "emptied")
+        await eventually(lambda: len(comes.named("invoke_agent b")) == 1, "begun")
+        relay.reload(otlp=[])
+        assert (await ask(a, "four"))["answer"] == "yes"
+        assert "target=" not in relay.get("/metrics")[1].decode()
+    assert relay.stop() == 0
+    assert {len(s.named("invoke_agent b")) for s in (goes, stays, comes)} == {1, 2, 3}
+
+
+async def test_what_waits_when_it_is_told_to_stop_is_sent(relays: Make, otlp_sinks: Sinks) -> None:
+    sink = otlp_sinks()
+    relay = relays(otlp=[{"endpoint": sink.url}])
+    async with Bot(relay, "b") as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "yes"
+        for _ in range(5):
+            await ask(a, "x")
+    assert relay.stop() == 0
+    assert len(sink.named("invoke_agent b")) == 5
+
+
+async def test_tracestate_and_baggage_go_with_the_trace(relays: Make, otlp_sinks: Sinks) -> None:
+    sink = otlp_sinks()
+    relay = relays(otlp=[{"endpoint": sink.url}])
+    said = {
+        "traceparent": PARENT,
+        "tracestate": 'vendor=a"b,other=1',
+        "baggage": "team=hr,user=1;x",
+    }
+    wakes = []
+    async with (
+        Bot(relay, "b", hello=True) as b,
+        Bot(relay, "c", hello=True) as c,
+        Mcp(relay, "a") as a,
+    ):
+
+        async def nested(wake: dict[str, Any]) -> str:
+            wakes.append(wake["trace"])
+            got = await b.call("ask_agent", {"to": "c", "message": "?"}, turn=wake["request_id"])
+            return str(got["answer"])
+
+        def deep(wake: dict[str, Any]) -> str:
+            wakes.append(wake.get("trace"))
+            return "deep"
+
+        b.on_wake = nested
+        c.on_wake = deep
+        call = {"name": "ask_agent", "arguments": {"to": "b", "message": "x"}}
+        assert (await a.rpc("tools/call", {**call, "_meta": said})).result["answer"] == "deep"
+        await eventually(lambda: len(sink.spans) == 6, "exported")
+        call["arguments"] = {"to": "c", "message": "x"}
+        for odd in (
+            {"traceparent": 7, "tracestate": [1], "baggage": {"a": 1}},
+            {"tracestate": "a=1", "baggage": 'a="b"'},
+            {"baggage": "a=1\nb: c"},
+            {"baggage": "a=" + "x" * 8_191},
+        ):
+            assert (await a.rpc("tools/call", {**call, "_meta": odd})).result["answer"] == "deep"
+        alone = {"_meta": {"baggage": "a=1"}}
+        assert (await a.rpc("tools/call", {**call, **alone})).result["answer"] == "deep"
+    outer, inner, *odd_ones, last = wakes
+    for carried in (outer, inner):
+        assert {k: v for k, v in carried.items() if k != "traceparent"} == {
+            "tracestate": said["tracestate"],
+            "baggage": said["baggage"],
+        }
+        assert TRACE in carried["traceparent"]
+    assert [set(trace) for trace in odd_ones] == [{"traceparent"}] * 4
+    assert last["baggage"] == "a=1"
+    assert {s.state for s in sink.spans if s.trace == TRACE} == {said["tracestate"]}
+    assert not any(s.state for s in sink.spans if s.trace != TRACE)
+
+
+async def test_the_http_headers_stand_in_for_what_the_message_does_not_say(relays: Make) -> None:
+    relay = relays()
+    headers = {"traceparent": PARENT, "tracestate": "v=1", "baggage": "team=hr"}
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: json.dumps(wake["trace"])
+        call = {"name": "ask_agent", "arguments": {"to": "b", "message": "x"}}
+        a.base.update(headers)
+        reply = await a.rpc("tools/call", call)
+    assert json.loads(reply.result["answer"]) == headers

@@ -35,6 +35,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The exchange in whose turn the ask is made, if the caller named it."""
     data: bytes | None = None
     trace: str | None = None
+    """The caller's trace context, as `carrier.taken` gives it."""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

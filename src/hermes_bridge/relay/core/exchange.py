@@ -124,6 +124,7 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
     """The agents whose turns led to this ask, outermost first."""
     keyed: bool = False
     trace: str | None = None
+    """The caller's trace context (see `carrier`); the ask's own one where spans are exported."""
     origins: tuple[str, ...] = ()
     """Places that hold a call waiting for the outcome."""
 

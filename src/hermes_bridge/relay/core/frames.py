@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hermes_bridge.relay.core import policy
+from hermes_bridge.relay.core import carrier, policy
 from hermes_bridge.relay.core.exchange import Exchange
 
 PROTOCOL = 2
@@ -85,7 +85,7 @@ def wake(exchange: Exchange, *, protocol: int, now: int) -> str:
         deadline_ms=max(0, exchange.cap - now),
         depth=exchange.depth,
         data=msgspec.Raw(exchange.data) if exchange.data is not None else UNSET,
-        trace={"traceparent": exchange.trace} if exchange.trace else UNSET,
+        trace=carrier.fields(exchange.trace) if exchange.trace else UNSET,
     )
     return _encode(frame).decode()
 

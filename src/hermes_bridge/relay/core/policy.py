@@ -86,12 +86,6 @@ _ESCAPE = re.compile(
     rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-def trace(parent: str | None) -> str | None:
-    """Give a W3C `traceparent`, or nothing for what is none."""
-    return parent if parent is not None and _TRACE.fullmatch(parent) else None
 
 
 class Rates:

@@ -8,7 +8,7 @@ queue fills, and the link ends before anybody else notices.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,10 +20,12 @@ from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.core.roster import Link
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.traces import ToolCall, Tracer
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.serving import MAX_FRAME
 from hermes_bridge.web.websocket import SOCKET, DirectSocket
+
+if TYPE_CHECKING:
+    from hermes_bridge.relay.traces import Tracer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -319,7 +321,7 @@ class LinkDoor:
         turn = self._relay.book.get(frame.request_id) if frame.request_id else None
         broken = isinstance(given, Broken)
         tracer.called(
-            ToolCall(
+            tracer.Call(
                 tool=frame.tool if frame.tool and not broken else "(unknown)",
                 agent=self.agent,
                 began=asked.began,

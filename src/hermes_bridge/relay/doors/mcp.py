@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from hermes_bridge.log import Quiet
 from hermes_bridge.relay.auth import Tokens
-from hermes_bridge.relay.core import policy
+from hermes_bridge.relay.core import carrier
 from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.doors import mcp_wire as wire
 from hermes_bridge.relay.doors.mcp_calls import (
@@ -37,9 +37,11 @@ from hermes_bridge.relay.doors.mcp_calls import (
 from hermes_bridge.relay.doors.mcp_wire import Fault, Id
 from hermes_bridge.relay.held import Poke
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.traces import ToolCall, Tracer
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.server import Out
+
+if TYPE_CHECKING:
+    from hermes_bridge.relay.traces import Tracer
 
 QUICK_MS = 1_000
 """A call answered within this time gets plain JSON; after it, a stream."""
@@ -229,7 +231,7 @@ class McpDoor:
         self.relay.tally.called("tools/call", tool, error, (now - request.began) / 1000)
         if self.tracer is not None and request.call is not None:
             self.tracer.called(
-                ToolCall(
+                self.tracer.Call(
                     tool=tool,
                     agent=request.client.agent,
                     began=request.began,
@@ -389,15 +391,20 @@ def _is_utf8(content: bytes) -> bool:
     return True
 
 
-def _header_trace(headers: Headers) -> str | None:
-    found = headers.get(b"traceparent")
-    return policy.trace(found.decode("latin-1")) if found is not None else None
-
-
 def _trace(meta: wire.Meta | None, headers: Headers) -> str | None:
     """Give the caller's context: of the message, else of the HTTP request."""
-    stated = policy.trace(meta.traceparent) if meta is not None else None
+    stated = None
+    if meta is not None:
+        stated = carrier.taken(meta.traceparent, meta.tracestate, meta.baggage)
     return stated or _header_trace(headers)
+
+
+def _header_trace(headers: Headers) -> str | None:
+    parent, baggage = headers.get(b"traceparent"), headers.get(b"baggage")
+    if parent is None and baggage is None:
+        return None
+    stated = (parent, headers.get(b"tracestate"), baggage)
+    return carrier.taken(*(s.decode("latin-1") if s is not None else None for s in stated))
 
 
 def _takes_json(accept: bytes) -> bool:

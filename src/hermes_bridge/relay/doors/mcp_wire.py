@@ -48,7 +48,10 @@ class Meta(msgspec.Struct, gc=False):
         default=UNSET, name="io.modelcontextprotocol/clientCapabilities"
     )
     progress: int | str | None = msgspec.field(default=None, name="progressToken")
-    traceparent: str | None = None
+    traceparent: Any = None
+    tracestate: Any = None
+    baggage: Any = None
+    """The caller's trace context (SEP-414); what is none is no reason to refuse a call."""
 
 
 class Params(msgspec.Struct, gc=False):

@@ -14,11 +14,12 @@ from hermes_bridge.relay.core.exchange import Status
 from hermes_bridge.relay.core.tally import ASK_BUCKETS, Histogram
 from hermes_bridge.relay.doors.ui_access import Access
 from hermes_bridge.relay.doors.ui_request import FRESH, Receive, Request, Scope, Send
-from hermes_bridge.relay.export import Exporter, Exports
 from hermes_bridge.relay.relay import Relay
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from hermes_bridge.relay.export import Exporter, Exports
 
 _Labels = tuple[str, ...]
 _WHY = "Set ui.password and scrape with it as a bearer token, or set ui.auth: none."
@@ -65,10 +66,13 @@ class MetricsDoor:
         await request.answer(200, kind.encode(), content, FRESH)
 
 
-def of_traces(exports: Exports) -> Source:
-    """Tell how the export of traces goes, by target."""
+def of_traces(now: "Callable[[], Exports | None]") -> Source:
+    """Tell how the export of traces goes, by target; `now` gives the exporter, if there is one."""
 
     def tell() -> Iterator[Series]:
+        exports = now()
+        if exports is None:
+            return
         told: tuple[tuple[str, str, Callable[[Exporter], int]], ...] = (
             ("spans_exported", "Spans that a target took.", lambda e: e.sent),
             ("spans_dropped", "Spans that a target will never get.", lambda e: e.dropped),

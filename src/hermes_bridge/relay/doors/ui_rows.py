@@ -6,6 +6,7 @@ unix milliseconds. `deadline` is when an open exchange ends if its target stays 
 
 from typing import Any
 
+from hermes_bridge.relay.core import carrier
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.relay import Relay
 
@@ -39,7 +40,7 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
         "cap_at": x.cap,
         "depth": x.depth,
         "chain": x.chain,
-        "trace": x.trace,
+        "trace": carrier.parent(x.trace),
         "data": _text(x.data),
         "answer_data": _text(x.answer_data),
         "late_answer": x.late_answer,
