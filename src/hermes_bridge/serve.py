@@ -20,7 +20,7 @@ from hermes_bridge import config as config_file
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.db.base import Database
 from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
-from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
+from hermes_bridge.errors import ConfigError, HermesBridgeError
 from hermes_bridge.log import configure, event
 from hermes_bridge.relay.auth import Tokens
 from hermes_bridge.relay.config import DbSection, RelayConfig
@@ -188,7 +188,7 @@ class Service:
     async def _forget_old(self) -> None:
         """Keep the store within `retention_days`, or a store in memory within its rows."""
         while True:
-            with contextlib.suppress(DatabaseDown):
+            with contextlib.suppress(HermesBridgeError):
                 if self._config.db.driver == "memory":
                     await self.relay.ledger.keep_newest(_MEMORY_ROWS)
                 elif self._config.retention_days:

@@ -14,7 +14,7 @@ from tests.harness.relay import eventually
 
 from hermes_bridge.db.base import Migration, Schema, Statement, Upsert
 from hermes_bridge.db.postgres import PostgresDatabase
-from hermes_bridge.errors import DatabaseDown
+from hermes_bridge.errors import DatabaseDown, RowRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -195,6 +195,65 @@ async def test_a_server_that_cannot_be_reached_is_down_and_no_secret_is_told(dsn
     store = PostgresDatabase(dsn, connect_s=1, write_s=2)
     assert "secret" not in await down(store.open(SCHEMA), 3)
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InternalClientError("cannot switch to state 11; another operation is in progress"),
+        asyncpg.ProtocolError("unexpected message"),
+        asyncpg.OutdatedSchemaCacheError("a type was changed"),
+        KeyError("a column is gone"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_the_driver_raises_is_a_store_that_is_down(
+    store: PostgresDatabase, error: Exception
+) -> None:
+    async def work(_: Any) -> None:
+        raise error
+
+    assert type(error).__name__ in await down(store._call(work, 1, None), 1)
+    await asyncio.sleep(0.2)
+    await store.write(thing("a"))
+
+
+async def test_connections_that_are_ended_by_the_server_raise_nothing_else(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    other = await asyncpg.connect(postgres_url)
+    give_up = time.monotonic() + 2
+    ended = refused = 0
+
+    async def use() -> None:
+        nonlocal refused
+        while time.monotonic() < give_up:
+            try:
+                await store.scan("SELECT 1")
+            except DatabaseDown:
+                refused += 1
+                store._server.well()
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(use())
+        while time.monotonic() < give_up:
+            ended += await other.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE application_name='hermes-bridge' AND datname=current_database()"
+            )
+            await asyncio.sleep(0.01)
+    assert ended and refused
+    store._server.well()
+    await store.write(thing("a"))
+    await other.close()
+
+
+async def test_a_number_that_no_column_holds_is_bad_data(store: PostgresDatabase) -> None:
+    with pytest.raises(RowRefused):
+        await store.write(Statement("DELETE FROM things WHERE length(name) = $1", (2**70,)))
+    await store.write(thing("a"))
 
 
 async def test_a_cancelled_call_leaves_a_usable_store(store: PostgresDatabase) -> None:

@@ -100,16 +100,15 @@ async def test_a_place_that_cannot_hold_a_file_is_down(path: str) -> None:
 
 
 async def test_a_slow_scan_does_not_hold_up_a_read_or_a_write(store: SqliteDatabase) -> None:
-    slow = (
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 3000000) "
-        "SELECT count(*) FROM n"
-    )
-    scan = asyncio.get_running_loop().create_task(store.scan(slow))
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"
+    scan = asyncio.get_running_loop().create_task(store.scan(endless))
     await asyncio.sleep(0.01)
     await store.read("SELECT 1")
     await store.write(thing("second"))
     assert not scan.done()
-    assert await scan == [(3_000_000,)]
+    await store.close()
+    with pytest.raises(DatabaseDown, match="interrupted"):
+        await scan
 
 
 _FULL = """

@@ -116,8 +116,10 @@ class PostgresDatabase:
         except ValueError as error:  # nothing of it is shown: the address holds a password
             cause = f"the connection string cannot be used ({type(error).__name__})"
             raise self._down(cause, self._server) from None
-        except (OSError, asyncpg.InterfaceError) as error:
-            raise self._down(f"{type(error).__name__}: {error}", self._server) from None
+        except Exception as error:  # noqa: BLE001 - see below
+            # The driver names losses in many ways: also a backend's last words, met before its end,
+            # or a table that another process changed. Rows wait, whatever it is.
+            raise self._down(f"{type(error).__name__}: {error}"[:300], self._server) from None
         if breaker is not None:
             breaker.well()
         return done

@@ -35,8 +35,9 @@ class SearchIndex:
                 count = await self._ledger.read_words(_BATCH) if self._ledger.searchable else 0
             except DatabaseDown:
                 await asyncio.sleep(next(trouble))  # the journal says it
-            except HermesBridgeError as error:
-                event(_log, "index.refused", logging.ERROR, cause=str(error))
+            except Exception as error:  # noqa: BLE001 - an index must not end the relay
+                cause = str(error) if isinstance(error, HermesBridgeError) else type(error).__name__
+                event(_log, "index.refused", logging.ERROR, cause=cause)
                 await asyncio.sleep(60.0)
             else:
                 trouble = backoff.delays(first=1.0, cap=60.0)
