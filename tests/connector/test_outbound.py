@@ -11,6 +11,7 @@ from tests.connector.rig import Rig, rig
 
 from hermes_bridge.connector import actions
 from hermes_bridge.connector.core.guard import MASK, WITHHELD
+from hermes_bridge.connector.platforms.agentschat.http import Pool
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +62,7 @@ async def test_a_cut_connection_is_ambiguous_and_a_refused_one_is_not(tmp_path: 
         await r.start()
         a = await r.joined("a")
         api = r.connector.state.platforms["agentschat"]._api
-        api._base = "http://127.0.0.1:9"
-        api._urls.clear()
+        api._pool = Pool("http://127.0.0.1:9")
         result = await a.act("send", "room", content="x")
         assert (result["code"], result["ambiguous"]) == ("platform_network_error", False)
 

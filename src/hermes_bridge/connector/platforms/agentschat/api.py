@@ -2,19 +2,25 @@
 
 import asyncio
 import email.utils
-import io
 import time
 from collections.abc import Mapping
+from secrets import token_hex
+from string import punctuation
 from typing import TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from hermes_bridge.connector.core.identity import Identity
 from hermes_bridge.connector.core.message import AUDIO, PHOTO, Attachment, Message
 from hermes_bridge.connector.platforms.agentschat import wire
+from hermes_bridge.connector.platforms.agentschat.http import (
+    Answer,
+    Broken,
+    Pool,
+    TooLarge,
+    Unreachable,
+)
 from hermes_bridge.connector.platforms.base import (
     HTTP_STATUS,
     NETWORK,
@@ -31,8 +37,6 @@ _MAX_ANSWER = 64 * 1024 * 1024
 MAX_FILE = 25 * 1024 * 1024
 _LONGEST_WAIT_S = 15.0
 _TRIES = 3
-_MAX_URLS = 5000
-_JSON = {"Content-Type": "application/json"}
 
 
 class Api:
@@ -41,13 +45,12 @@ class Api:
     def __init__(self, settings: Settings) -> None:
         self._base = settings.api_url.removesuffix("/")
         self._timeout_s = settings.operation_timeout_ms / 1000
-        self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[str, URL] = {}
+        self._pool = Pool(self._base)
+        self._path = urlsplit(self._base).path
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Let go of the pooled connections."""
-        if self._session is not None:
-            await self._session.close()
+        self._pool.close()
 
     async def channels(self, identity: Identity) -> list[wire.Channel]:
         """Give the channels that an account is a member of."""
@@ -84,7 +87,7 @@ class Api:
         """Say something; give the message's id."""
         body = wire.post(identity.agent_id, post.text, post.parent, post.attachments)
         path = f"/api/channels/{_part(post.channel)}/messages"
-        answer = await self._call("POST", identity, path, data=body, headers=_JSON, acts=True)
+        answer = await self._call("POST", identity, path, data=body, acts=True)
         try:
             return wire.text(wire.created.decode(answer).id)
         except msgspec.DecodeError:
@@ -98,10 +101,10 @@ class Api:
                 code=OPERATION,
                 ambiguous=False,
             )
-        form = aiohttp.FormData()
-        content = io.BytesIO(file.body)
-        form.add_field("file", content, filename=file.name or "file", content_type=file.mime)
-        answer = await self._call("POST", identity, "/api/upload", data=form)
+        body, kind_of_body = _form(file)
+        answer = await self._call(
+            "POST", identity, "/api/upload", data=body, content_type=kind_of_body
+        )
         url = wire.text(_read(wire.uploads, answer).url)
         if not url:
             raise PlatformError("agentschat gave no file", code=OPERATION, ambiguous=False)
@@ -115,89 +118,98 @@ class Api:
         path = there.path + (f"?{there.query}" if there.query else "")
         if not path.startswith("/") or "\\" in path:
             raise PlatformError("the file has no valid place", code=OPERATION, ambiguous=False)
-        body = await self._call("GET", identity, path, limit=MAX_FILE)
+        body = await self._call("GET", identity, quote(path, safe=punctuation), limit=MAX_FILE)
         return File(body, attachment.mime or "application/octet-stream", attachment.name)
 
     async def _get(
         self, identity: Identity, path: str, query: Mapping[str, str] | None = None
     ) -> bytes:
-        return await self._call("GET", identity, path, query=query)
+        return await self._call("GET", identity, f"{path}?{urlencode(query)}" if query else path)
 
     async def _call(
         self,
         method: str,
         identity: Identity,
-        path: str,
+        target: str,
         *,
-        query: Mapping[str, str] | None = None,
-        data: bytes | aiohttp.FormData | None = None,
-        headers: Mapping[str, str] | None = None,
+        data: bytes = b"",
+        content_type: str = "application/json",
         acts: bool = False,
         limit: int = _MAX_ANSWER,
     ) -> bytes:
         """Call, and call again after 429 as the server asks. `acts`: doubt must be reported."""
-        sent = {"Authorization": f"Bearer {identity.token}", **(headers or {})}
-        url = self._url(path)
-        session = self._open()
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        head = f"accept: application/json\r\nauthorization: Bearer {_header(identity.token)}\r\n"
+        if data:
+            head += f"content-type: {content_type}\r\n"
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._timeout_s
         for attempt in range(_TRIES):
-            try:
-                async with session.request(
-                    method, url, params=query, data=data, headers=sent,
-                    allow_redirects=False,
-                ) as answer:  # fmt: skip
-                    if 200 <= answer.status < 300:
-                        return await _body(answer, limit)
-                    wait = _retry_after(answer)
-                    last = attempt == _TRIES - 1 or isinstance(data, aiohttp.FormData)
-                    left = deadline - asyncio.get_running_loop().time()
-                    if answer.status != 429 or last or wait > min(left, _LONGEST_WAIT_S):
-                        raise _refused(answer.status, acts=acts)
-            except aiohttp.ClientConnectorError:
-                raise PlatformError(
-                    "agentschat is unreachable; nothing was sent", code=NETWORK, ambiguous=False
-                ) from None
-            except TimeoutError:
-                raise PlatformError(
-                    "agentschat timed out; outcome unknown", code=TIMEOUT, ambiguous=acts
-                ) from None
-            except aiohttp.ClientError:
-                raise PlatformError(
-                    "agentschat network failure; outcome unknown", code=NETWORK, ambiguous=acts
-                ) from None
+            answer = await self._once(method, target, head, data, deadline, acts=acts, limit=limit)
+            if 200 <= answer.status < 300:
+                return answer.body
+            wait = _retry_after(answer)
+            last = attempt == _TRIES - 1
+            if answer.status != 429 or last or wait > min(deadline - clock(), _LONGEST_WAIT_S):
+                raise _refused(answer.status, acts=acts)
             await asyncio.sleep(wait)
         raise AssertionError("the last attempt either returns or raises")
 
-    def _url(self, path: str) -> URL:
-        """Give the address of a path; taking one apart costs more than sending to it."""
-        url = self._urls.get(path)
-        if url is None:
-            if len(self._urls) > _MAX_URLS:
-                self._urls.clear()
-            url = self._urls[path] = URL(self._base + path, encoded=True)
-        return url
+    async def _once(
+        self,
+        method: str,
+        target: str,
+        head: str,
+        data: bytes,
+        deadline: float,
+        *,
+        acts: bool,
+        limit: int,
+    ) -> Answer:
+        """Make one attempt; every failure of the network becomes a `PlatformError`."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._pool.call(method, self._path + target, head, data, limit=limit)
+        except Unreachable:
+            raise PlatformError(
+                "agentschat is unreachable; nothing was sent", code=NETWORK, ambiguous=False
+            ) from None
+        except TimeoutError:
+            raise PlatformError(
+                "agentschat timed out; outcome unknown", code=TIMEOUT, ambiguous=acts
+            ) from None
+        except TooLarge:
+            raise PlatformError(
+                "agentschat's answer is too large", code=OPERATION, ambiguous=True
+            ) from None
+        except Broken:
+            raise PlatformError(
+                "agentschat network failure; outcome unknown", code=NETWORK, ambiguous=acts
+            ) from None
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=100, keepalive_timeout=30),
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=10),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "hermes-bridge", "Accept": "application/json"},
-                skip_auto_headers=("Accept-Encoding",),
-            )
-        return self._session
+
+def _header(value: str) -> str:
+    if not value.isascii() or not value.isprintable():
+        raise PlatformError(
+            "the account's token has characters that no token can have; nothing was sent",
+            code=OPERATION,
+            ambiguous=False,
+        )
+    return value
 
 
-async def _body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    if answer.content_length is not None and answer.content_length <= limit:
-        return await answer.read()
-    body = bytearray()
-    async for piece in answer.content.iter_any():
-        body += piece
-        if len(body) > limit:
-            raise PlatformError("agentschat's answer is too large", code=OPERATION, ambiguous=True)
-    return bytes(body)
+def _form(file: File) -> tuple[bytes, str]:
+    """Give a form with one file, and its content type."""
+    boundary = token_hex(16)
+    name = quote(file.name or "file", safe=" ()+,;=@[]{}~")
+    mime = file.mime if file.mime.isascii() and file.mime.isprintable() else ""
+    head = (
+        f'--{boundary}\r\ncontent-disposition: form-data; name="file"; filename="{name}"\r\n'
+        f"content-type: {mime or 'application/octet-stream'}\r\n\r\n"
+    )
+    return (
+        head.encode() + file.body + f"\r\n--{boundary}--\r\n".encode(),
+        f"multipart/form-data; boundary={boundary}",
+    )
 
 
 def _refused(status: int, *, acts: bool) -> PlatformError:
@@ -224,8 +236,8 @@ def _read(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
         raise _unknown() from None
 
 
-def _retry_after(answer: aiohttp.ClientResponse) -> float:
-    value = answer.headers.get("Retry-After", "1").strip()
+def _retry_after(answer: Answer) -> float:
+    value = answer.headers.get(b"retry-after", b"1").decode("latin-1").strip()
     if value.isascii() and value.isdigit():
         return float(value)
     try:

@@ -177,7 +177,7 @@ class AgentsChat:
 
     async def close(self) -> None:
         """Let go of everything."""
-        await self._api.close()
+        self._api.close()
         if self._session is not None:
             await self._session.close()
 
