@@ -34,9 +34,9 @@ TARGETS = 8
 class Port:
     """A link that keeps the last frame."""
 
-    last = ""
+    last = b""
 
-    def send(self, frame: str) -> None:
+    def send(self, frame: bytes) -> None:
         self.last = frame
 
     def wake(self, exchange: Exchange) -> None:

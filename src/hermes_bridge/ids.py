@@ -11,6 +11,7 @@ _pool = ""
 _used = 0
 _last = 0
 _count = 0
+_stamp = ""
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -21,19 +22,18 @@ def new_id(now: int) -> str:
     a few pages of the store instead of one a row. The count orders ids of one millisecond, so ids
     sort in the order in which they were made. Random bytes come from the system in blocks.
     """
-    global _pool, _used, _last, _count
+    global _pool, _used, _last, _count, _stamp
     if _used + _PIECE > len(_pool):
         _pool, _used = os.urandom(_POOL_BYTES).hex(), 0
     dice = _pool[_used : _used + _PIECE]
     _used += _PIECE
-    if now > _last:
-        _last, _count = now, 0
-    elif _count < _MOST_A_MS:
+    if now <= _last and _count < _MOST_A_MS:
         _count += 1
     else:
-        _last, _count = _last + 1, 0
-    time = f"{_last:012x}"
-    return f"{time[:8]}-{time[8:]}-7{_count:03x}-{_VARIANT[dice[0]]}{dice[1:4]}-{dice[4:]}"
+        _last, _count = max(now, _last + 1), 0
+        time = f"{_last:012x}"
+        _stamp = f"{time[:8]}-{time[8:]}-7"
+    return f"{_stamp}{_count:03x}-{_VARIANT[dice[0]]}{dice[1:4]}-{dice[4:]}"
 
 
 def keyed_id(owner: str, key: str, generation: int = 0) -> str:

@@ -13,6 +13,7 @@ from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql import words
 from hermes_bridge.relay.sql.rows import agent_row, exchange_row
 
 pytestmark = pytest.mark.anyio
@@ -304,10 +305,24 @@ async def test_a_late_answer_is_indexed_again_and_what_is_forgotten_is_not_found
     assert [x.rid for x in await ledger.search("afterwards")] == ["old1"]
     assert await ledger.forget(NOW, 10) == 1
     assert await ledger.search("afterwards") == []
+    await indexed(ledger)
     tables = ["hermes_bridge_unread", "hermes_bridge_words"]
     left = [(await ledger.database.scan(f"SELECT count(*) FROM {t}"))[0][0] for t in tables]
     assert left == [0, 2_000]
     await ledger.database.close()
+
+
+async def test_what_changes_while_it_is_indexed_is_indexed_again(new_database: Make) -> None:
+    ledger = await with_history(new_database)
+    store = ledger.database
+    await put(ledger, old(1, status=Status.TIMEOUT, answer=None))
+    rows = await store.scan(words.NEXT_UNREAD, 10)
+    late = old(1, status=Status.TIMEOUT, answer=None, late_answer="in between", late_at=NOW)
+    await put(ledger, late)
+    await store.write(*words.read(store.dialect, rows))
+    await indexed(ledger)
+    assert [x.rid for x in await ledger.search("between")] == ["old1"]
+    await store.close()
 
 
 async def test_a_store_from_before_the_index_is_read_into_it(tmp_path: Path) -> None:

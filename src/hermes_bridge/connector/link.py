@@ -91,7 +91,7 @@ class Link:
             self._scheduled = None
         while self._out:
             batch, count = self._batch()
-            if not self._socket.write(batch):
+            if not self._socket.write(batch.encode()):
                 return
             self._waiting -= len(batch)
             for _ in range(count):

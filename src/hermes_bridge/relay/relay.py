@@ -48,7 +48,7 @@ Watcher = Callable[[str, Exchange], None]
 class LinkPort(Protocol):
     """What the relay may do with an agent's connection. Neither call waits or raises."""
 
-    def send(self, frame: str) -> None:
+    def send(self, frame: bytes) -> None:
         """Queue one frame; a link that cannot keep up is closed by its door."""
         ...
 

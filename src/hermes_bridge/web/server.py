@@ -80,6 +80,8 @@ class BoundedHttp(HttpToolsProtocol):
     _chunked = True
     _last = False
     """Whether the connection ends with the response that is under way."""
+    _other = False
+    """Whether the request offers a protocol that is not spoken here."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to count."""
@@ -88,6 +90,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._whole = True
         self._since = self._begun = self.loop.time()
         self._direct: dict[bytes, DirectDoor] = getattr(self.config, "direct", {})
+        self._peer = self.client[0] if self.client else "?"
         self._fields: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._body_size = 0
@@ -141,10 +144,12 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("head too large")
         if self._last:
             raise ValueError("pipelined behind an unanswered request")
-        if self._offers_other():
+        upgrade = self.parser.should_upgrade()
+        self._other = upgrade and self._offers_other()
+        if self._other:
             return
         door = self._direct.get(self.url) or self._direct.get(_path_of(self.url))
-        if door is not None and not self.parser.should_upgrade():
+        if door is not None and not upgrade:
             self._door = door
             self._body, self._body_size = [], 0
             if b"expect" in self._fields:
@@ -166,7 +171,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole: serve it."""
-        if self._offers_other():
+        if self._other:
             return
         self._whole = True
         self._fed = 0
@@ -182,25 +187,20 @@ class BoundedHttp(HttpToolsProtocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._answering = True
         self._keep = self.parser.should_keep_alive()
-        peer = self.client[0] if self.client else "?"
         try:
-            door(self.parser.get_method().decode("latin-1"), self._fields, body, peer, self)
+            door(self.parser.get_method().decode("latin-1"), self._fields, body, self._peer, self)
         except Exception as error:  # noqa: BLE001 - one request ends, never the process
             _log.error("door.failed", exc_info=error)
             self.respond(500, b"content-type: application/json\r\n", b'{"error":"internal error"}')
 
     def _offers_other(self) -> bool:
         """Whether the client offers to go on in a protocol that is not spoken here (`Upgrade: h2c`)."""
-        return (
-            self.parser.should_upgrade()
-            and not self._should_upgrade()
-            and self.parser.get_method() != b"CONNECT"
-        )
+        return not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _unsupported_upgrade_warning(self) -> None:
         """Ignore such an offer (RFC 9110, 7.8). The parser stopped at it: read the request without it."""
         stopped = sys.exc_info()[1]
-        if not self._offers_other() or stopped is None:
+        if not self._other or stopped is None:
             return
         lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
         lines += [b"%b: %b" % pair for pair in self.headers if pair[0] != b"upgrade"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
+from websockets.protocol import OPEN
 
 SOCKET = "hermes_bridge.socket"
 """The ASGI extension that gives a WebSocket's door its `DirectSocket`."""
@@ -22,8 +22,8 @@ class DirectSocket(Protocol):
     sink: Callable[[str | None], None] | None
     on_writable: Callable[[], None] | None
 
-    def write(self, text: str) -> bool:
-        """Send a text frame now; false if the peer does not read (`on_writable` says when it does)."""
+    def write(self, frame: bytes) -> bool:
+        """Send UTF-8 as a text frame now; false if the peer does not read (`on_writable` says when)."""
         ...
 
     def abort(self) -> None:
@@ -91,15 +91,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.close_timer = self.loop.call_later(_LINGER_S, self.transport.close)
 
-    def write(self, text: str) -> bool:
+    def write(self, frame: bytes) -> bool:
         """Send a text frame now, if the peer reads and the connection lives."""
-        if not self.writable.is_set() or self.close_sent or self.transport.is_closing():
+        if self.close_sent or self.conn.state is not OPEN or not self.writable.is_set():
             return False
-        try:
-            self.conn.send_text(text.encode())
-        except InvalidState:
+        if self.transport.is_closing():
             return False
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write(_text_head(len(frame)) + frame)
         return True
 
     def abort(self) -> None:
@@ -122,3 +120,12 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """A peer that answers no ping is gone, whatever waits in its buffer."""
         super().keepalive_timeout()
         self.transport.abort()
+
+
+def _text_head(size: int) -> bytes:
+    """Give the head of an unmasked, unfragmented text frame (RFC 6455, 5.2): most of what is sent."""
+    if size < 126:
+        return bytes((0x81, size))
+    if size < 65_536:
+        return b"\x81\x7e" + size.to_bytes(2, "big")
+    return b"\x81\x7f" + size.to_bytes(8, "big")

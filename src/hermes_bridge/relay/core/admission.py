@@ -66,9 +66,9 @@ class Admission:
         return (
             self._text(ask, limits)
             or self._target(ask)
-            or self._conversation(ask)
+            or (ask.conversation is not None and self._conversation(ask, ask.conversation))
             or self._ring(ask, limits)
-            or self._turns(ask, limits, now)
+            or (ask.conversation is not None and self._turns(ask.conversation, limits, now))
             or self._load(ask, limits, now)
             or self._reach(ask, limits, now)
         )
@@ -93,10 +93,8 @@ class Admission:
             return Refusal(Status.NOT_ALLOWED)
         return None
 
-    def _conversation(self, ask: Ask) -> Refusal | None:
-        if ask.conversation is None:
-            return None
-        talk = self._conversations.get(ask.conversation)
+    def _conversation(self, ask: Ask, conversation: str) -> Refusal | None:
+        talk = self._conversations.get(conversation)
         if talk is None or not talk.has(ask.asker, ask.target):
             return Refusal(Status.UNKNOWN_CONVERSATION)
         return None
@@ -122,11 +120,9 @@ class Admission:
         link = self._roster.link(agent)
         return link is not None and link.acks
 
-    def _turns(self, ask: Ask, limits: Limits, now: int) -> Refusal | None:
-        if ask.conversation is None:
-            return None
+    def _turns(self, conversation: str, limits: Limits, now: int) -> Refusal | None:
         if self._conversations.over_limit(
-            ask.conversation,
+            conversation,
             now,
             max_turns=limits.max_turns,
             max_run=limits.max_run,

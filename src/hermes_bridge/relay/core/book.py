@@ -122,8 +122,10 @@ class ExchangeBook:
         if exchange is None or exchange.status is not Status.OPENING:
             return []
         move(exchange, Status.QUEUED)
-        self._arm(exchange, now)
-        return self._pump(exchange.target, exchange.conv, now)
+        effects = self._pump(exchange.target, exchange.conv, now)
+        if not exchange.attempt:  # it waits for its turn, or for the link
+            self._arm(exchange, now)
+        return effects
 
     def ack(self, rid: str, who: str, now: int) -> list[Effect]:
         """The target's link took the wake."""
@@ -177,7 +179,9 @@ class ExchangeBook:
         exchange.reason = outcome.reason
         self._unseat(exchange)
         self._remember(exchange)
-        effects: list[Effect] = [Tell(origin, exchange) for origin in exchange.origins]
+        effects: list[Effect] = []
+        for origin in exchange.origins:
+            effects.append(Tell(origin, exchange))  # noqa: PERF401  a comprehension is one call more
         effects.append(Settled(exchange))
         if outcome.status is Status.CANCELLED and woken:
             effects.append(Stop(exchange, outcome.reason or "cancelled"))

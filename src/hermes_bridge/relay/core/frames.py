@@ -66,15 +66,13 @@ def decode(text: str) -> Frame:
         return _decode(policy.without_halves(text.encode()))
 
 
-def wake(exchange: Exchange, *, protocol: int, now: int) -> str:
+def wake(exchange: Exchange, *, protocol: int, now: int) -> bytes:
     """Give the wake for a link: four fields for the seed's adapters, more for version 2.
 
     `deadline_ms` is the time left until the absolute cap, in milliseconds.
     """
     if protocol < PROTOCOL:
-        return _encode(
-            _Wake(exchange.rid, exchange.conv, exchange.asker, exchange.message)
-        ).decode()
+        return _encode(_Wake(exchange.rid, exchange.conv, exchange.asker, exchange.message))
     frame = _Wake2(
         exchange.rid,
         exchange.conv,
@@ -87,10 +85,10 @@ def wake(exchange: Exchange, *, protocol: int, now: int) -> str:
         data=msgspec.Raw(exchange.data) if exchange.data is not None else UNSET,
         trace=carrier.fields(exchange.trace) if exchange.trace else UNSET,
     )
-    return _encode(frame).decode()
+    return _encode(frame)
 
 
-def welcome(agent: str, *, heartbeat_ms: int, window_ms: int, max_message_bytes: int) -> str:
+def welcome(agent: str, *, heartbeat_ms: int, window_ms: int, max_message_bytes: int) -> bytes:
     """Give the answer to a `hello`."""
     body = {
         "type": "welcome",
@@ -100,14 +98,14 @@ def welcome(agent: str, *, heartbeat_ms: int, window_ms: int, max_message_bytes:
         "window_ms": window_ms,
         "max_message_bytes": max_message_bytes,
     }
-    return _encode(body).decode()
+    return _encode(body)
 
 
-def cancel(rid: str, reason: str) -> str:
+def cancel(rid: str, reason: str) -> bytes:
     """Tell a bot that nobody waits for its work any more."""
-    return _encode({"type": "cancel", "request_id": rid, "reason": reason}).decode()
+    return _encode({"type": "cancel", "request_id": rid, "reason": reason})
 
 
-def result(call_id: CallId, body: bytes) -> str:
+def result(call_id: CallId, body: bytes) -> bytes:
     """Give the result of a `call`; `body` is the JSON of the verb's result."""
-    return _encode({"type": "result", "id": call_id, "result": msgspec.Raw(body)}).decode()
+    return _encode({"type": "result", "id": call_id, "result": msgspec.Raw(body)})

@@ -115,7 +115,7 @@ class LinkDoor:
         self._door, self._relay = door, door.relay
         self.agent, self.token = agent, token
         self._socket, self._send_asgi = socket, send
-        self._waiting: list[str | Exchange] = []
+        self._waiting: list[bytes | Exchange] = []
         self._waiting_frames = self._waiting_bytes = 0
         self._closed = False
         self._calls: set[_LinkCall] = set()
@@ -148,7 +148,7 @@ class LinkDoor:
 
     # The relay's side: LinkPort
 
-    def send(self, frame: str) -> None:
+    def send(self, frame: bytes) -> None:
         """Write a frame, or queue it behind others that wait; over the bound the link is given up."""
         if self._closed or (not self._waiting and self._socket.write(frame)):
             return
@@ -164,11 +164,11 @@ class LinkDoor:
             return
         self._queue(exchange)
 
-    def _spell_wake(self, exchange: Exchange) -> str:
+    def _spell_wake(self, exchange: Exchange) -> bytes:
         protocol, now = self._link.protocol, self._relay.clock.now()
         return frames.wake(exchange, protocol=protocol, now=now)
 
-    def _queue(self, what: str | Exchange) -> None:
+    def _queue(self, what: bytes | Exchange) -> None:
         self._waiting.append(what)
         if self._stuck is None:
             self._stuck = self._stuck_timer()
@@ -199,7 +199,7 @@ class LinkDoor:
         self._stuck.cancel()
         gone = 0
         for what in self._waiting:
-            if isinstance(what, str):
+            if isinstance(what, bytes):
                 if not self._socket.write(what):
                     break
                 self._waiting_frames -= 1
@@ -307,7 +307,7 @@ class LinkDoor:
 
     def _result(self, call_id: frames.CallId, done: Done) -> None:
         frame = frames.result(call_id, spell(done))
-        if len(frame) * 4 > MAX_FRAME and len(frame.encode()) > MAX_FRAME:
+        if len(frame) > MAX_FRAME:
             reason = "the result is larger than a frame may be"
             large = results.failure(Status.MESSAGE_TOO_LARGE, reason=reason)
             frame = frames.result(call_id, spell(large))

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from msgspec import UNSET
 
 from hermes_bridge.log import Quiet
 from hermes_bridge.relay.auth import Tokens
-from hermes_bridge.relay.core import carrier
+from hermes_bridge.relay.core import carrier, results
 from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.doors import mcp_wire as wire
 from hermes_bridge.relay.doors.mcp_calls import (
@@ -85,14 +86,15 @@ class McpDoor:
             self._quiet.event("mcp.refused", "bad token", peer=peer)
             out.respond(401, JSON + _CHALLENGE, _UNAUTHORIZED)
             return
-        accept = headers.get(b"accept")
-        takes_json = accept is None or _takes_json(accept)
-        client = Client(agent, headers, takes_json, _takes_sse(accept), peer)
-        if not client.json and not client.sse:
+        json, sse = _accepted(headers.get(b"accept", b"*/*"))
+        if not json and not sse:
             what = b'{"error":"accept application/json and text/event-stream"}'
             out.respond(406, JSON, what)
             return
-        if not _is_utf8(body):
+        version = headers.get(b"mcp-protocol-version")
+        named = version.decode("latin-1") if version is not None else None
+        client = Client(agent, headers, json, sse, peer, named)
+        if not (body.isascii() or _is_utf8(body)):
             fault = Fault(400, wire.PARSE_ERROR, "The body is not UTF-8")
             out.respond(400, JSON, wire.error(None, fault))
             return
@@ -212,6 +214,9 @@ class McpDoor:
             status = 400 if request.modern else 200
             self.over(request, str(wire.INVALID_PARAMS), given, None)
             answer.fault(request.rid, Fault(status, wire.INVALID_PARAMS, "Unknown tool"))
+        elif given is results.DONE:
+            self.over(request, "", given, None)
+            answer.result(request.rid, _DONE[request.modern])
         else:
             broken = isinstance(given, Broken)
             self.over(request, "tool_error" if broken else "", given, None)
@@ -378,12 +383,11 @@ class McpDoor:
 
 
 _NOT_RPC = "This is not a JSON-RPC 2.0 request"
+_DONE = tuple(wire.tool_result(spell(results.DONE), modern=modern) for modern in (False, True))
 
 
 def _is_utf8(content: bytes) -> bool:
     """Whether all of it is text: a decoder that skips a value does not look into it."""
-    if content.isascii():
-        return True
     try:
         content.decode()
     except UnicodeDecodeError:
@@ -407,13 +411,12 @@ def _header_trace(headers: Headers) -> str | None:
     return carrier.taken(*(s.decode("latin-1") if s is not None else None for s in stated))
 
 
-def _takes_json(accept: bytes) -> bool:
+@lru_cache(maxsize=64)
+def _accepted(accept: bytes) -> tuple[bool, bool]:
+    """Whether a client takes JSON, and whether it takes a stream."""
     accept = accept.lower()
-    return b"json" in accept or b"*/*" in accept or b"application/*" in accept
-
-
-def _takes_sse(accept: bytes | None) -> bool:
-    return accept is not None and b"text/event-stream" in accept.lower()
+    json = b"json" in accept or b"*/*" in accept or b"application/*" in accept
+    return json, b"text/event-stream" in accept
 
 
 def _is_loopback(host: str) -> bool:

@@ -58,12 +58,8 @@ class Client(msgspec.Struct, frozen=True, gc=False):
     json: bool
     sse: bool
     peer: str
-
-    @property
-    def version(self) -> str | None:
-        """The protocol version it names, if it names one."""
-        found = self.headers.get(b"mcp-protocol-version")
-        return found.decode("latin-1") if found is not None else None
+    version: str | None
+    """The protocol version it names, if it names one."""
 
 
 class ToolRequest(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +86,7 @@ class McpCall(Held):
     __slots__ = ("answer", "door", "request", "signs")
 
     def __init__(self, door: Calls, request: ToolRequest, waits: Waits, answer: "Answer") -> None:
-        super().__init__(waits.exchange, door.relay.clock.now(), waits.wait_ms)
+        super().__init__(waits.exchange, request.began, waits.wait_ms)
         self.door, self.request, self.answer = door, request, answer
         self.signs = 0
 
