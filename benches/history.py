@@ -7,11 +7,9 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
-import signal
-import tempfile
 import time
-from pathlib import Path
+
+from benches import sample
 
 from hermes_bridge.db.base import Database
 from hermes_bridge.db.postgres import PostgresDatabase
@@ -85,24 +83,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-bench-"))
-    folder.chmod(0o755)
-    try:
+    with sample.folder() as folder:
         if given.store == "sqlite":
             store = SqliteDatabase(folder / "history.db")
             print("sqlite", json.dumps(asyncio.run(run(store, given.rows))))
             print("file MB", round((folder / "history.db").stat().st_size / 1e6))
             return
-        from tests.harness.postgres import PostgresServer
-
-        server = PostgresServer(folder / "data").start()
-        try:
+        with sample.postgres(folder) as server:
             store_pg = PostgresDatabase(server.create())
             print("postgres", json.dumps(asyncio.run(run(store_pg, given.rows))))
-        finally:
-            server.stop(signal.SIGQUIT)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What a stored ask costs: CPU of this process per exchange, on SQLite and on PostgreSQL.
 
-    python -m benches.journal                     # a PostgreSQL of its own, from the wheel
-    python -m benches.journal --url postgresql://...
+    python -m benches.journal [--rate 1000] [--burst]      # a PostgreSQL of its own, from the wheel
 
 `paced` notes exchanges at a steady rate, each when it opens and when it ends, as the relay does;
 `burst` gives 5,000 a second for 10 s and says how long after it the last row was stored.
@@ -9,46 +8,19 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
-import shutil
-import signal
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
+
+from benches import sample
+from benches.sample import end, exchange
 
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.db.base import Database
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import SqliteDatabase
-from hermes_bridge.ids import new_id
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.journal import Journal
 from hermes_bridge.relay.ledger import Ledger
-
-MESSAGE = "How many days of leave does somebody have in their first year? " * 2
-
-
-def exchange(now: int) -> Exchange:
-    return Exchange(
-        rid=new_id(now),
-        conv=new_id(now),
-        asker="daniel-bot",
-        target="helpdesk-bot",
-        message=MESSAGE,
-        at=now,
-        cap=now + 3_600_000,
-        window=120_000,
-        status=Status.SENT,
-        attempt=1,
-        sent_at=now,
-        order=(now, 1),
-    )
-
-
-def end(x: Exchange, now: int) -> None:
-    x.status, x.taken_at, x.ended_at, x.answer = Status.OK, now, now, MESSAGE
 
 
 async def drive(store: Database, rate: int, seconds: float, ask_s: float) -> dict[str, float]:
@@ -110,41 +82,8 @@ async def idle(rate: int, seconds: float, ask_s: float) -> float:
     return (time.process_time() - cpu) / count * 1e6
 
 
-@contextlib.contextmanager
-def server(url: str | None) -> Iterator[str]:
-    if url:
-        yield url
-        return
-    from tests.harness.postgres import PostgresServer
-
-    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-bench-"))
-    folder.chmod(0o755)
-    postgres = PostgresServer(folder / "data").start()
-    try:
-        yield postgres.url()
-    finally:
-        postgres.stop(signal.SIGQUIT)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def fresh(kind: str, url: str, folder: Path, turn: int) -> Database:
-    if kind == "sqlite":
-        return SqliteDatabase(folder / f"bench{turn}.db")
-    store = PostgresDatabase(url)
-    await store.open()
-    with contextlib.suppress(Exception):
-        from hermes_bridge.db.base import Statement
-
-        await store.write(
-            Statement("DROP SCHEMA public CASCADE"), Statement("CREATE SCHEMA public")
-        )
-    await store.close()
-    return PostgresDatabase(url)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--burst", action="store_true")
@@ -152,19 +91,24 @@ def main() -> None:
     import uvloop
 
     rate, seconds = (5_000, 10.0) if given.burst else (given.rate, 4.0)
-    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-bench-"))
-    with server(given.url) as url, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        sample.folder() as folder,
+        sample.postgres(folder) as server,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         best: dict[str, float] = {}
         for turn in range(given.runs):
             own = runner.run(idle(rate, 2.0, 0.05))
-            for kind in ("sqlite", "postgres"):
-                store = runner.run(fresh(kind, url, folder, turn))
+            stores: list[tuple[str, Database]] = [
+                ("sqlite", SqliteDatabase(folder / f"bench{turn}.db")),
+                ("postgres", PostgresDatabase(server.create())),
+            ]
+            for kind, store in stores:
                 found = runner.run(drive(store, rate, seconds, 0.05))
                 net = round(found["cpu_us_per_exchange"] - own, 1)
                 best[kind] = min(best.get(kind, net), net)
                 print(kind, json.dumps({**found, "net_us": net}))
         print("best net CPU us per exchange", json.dumps(best))
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,11 @@ statement hangs for the whole time. Shown: milliseconds from ask to answer, rows
 
 import asyncio
 import json
-import shutil
-import signal
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import asyncpg
+from benches import sample
 from tests.harness.postgres import PostgresServer
 from tests.harness.relay import Bot, Mcp, RelayProcess
 
@@ -98,18 +95,14 @@ async def _await(trouble: Callable[[], Awaitable[None]]) -> None:
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-bench-"))
-    folder.chmod(0o755)
-    server = PostgresServer(folder / "data").start()
-    url = server.create()
-    db = {"driver": "postgres", "connection_string": url}
-    relay = RelayProcess(folder / "relay", {"db": db}).start()
-    try:
-        asyncio.run(run(relay, server, url))
-    finally:
-        relay.stop()
-        server.stop(signal.SIGQUIT)
-        shutil.rmtree(folder, ignore_errors=True)
+    with sample.folder() as folder, sample.postgres(folder) as server:
+        url = server.create()
+        db = {"driver": "postgres", "connection_string": url}
+        relay = RelayProcess(folder / "relay", {"db": db}).start()
+        try:
+            asyncio.run(run(relay, server, url))
+        finally:
+            relay.stop()
 
 
 if __name__ == "__main__":

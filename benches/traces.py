@@ -2,6 +2,7 @@
 and compressed, and the part of it that is spent on the event loop.
 
     python -m benches.traces [--asks 20000] [--content] [--profile]
+    python -m benches.traces --official     # and what OpenTelemetry's own records cost
 """
 
 import argparse
@@ -11,34 +12,21 @@ import json
 import pstats
 import time
 
+from benches.sample import MESSAGE, exchange
+
 from hermes_bridge.clock import SystemClock
-from hermes_bridge.ids import new_id
+from hermes_bridge.relay import otlp
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.core.results import Result
 from hermes_bridge.relay.core.tally import Tally
 from hermes_bridge.relay.export import Exporter, Target, encoded
-from hermes_bridge.relay.traces import ToolCall, Tracer
+from hermes_bridge.relay.traces import Fact, Span, ToolCall, Tracer
 
-MESSAGE = "How many days of leave does somebody have in their first year? " * 2
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def exchange(now: int) -> Exchange:
-    return Exchange(
-        rid=new_id(now),
-        conv=new_id(now),
-        asker="daniel-bot",
-        target="helpdesk-bot",
-        message=MESSAGE,
-        at=now,
-        cap=now + 1,
-        window=1,
-        trace=PARENT,
-    )
-
-
 def trace(tracer: Tracer, xs: dict[str, Exchange], now: int) -> None:
-    x = exchange(now)
+    x = exchange(now, trace=PARENT, status=Status.OPENING)
     xs[x.rid] = x
     tracer.watch("opened", x)
     tracer.watch("sent", x)
@@ -69,6 +57,66 @@ def trace(tracer: Tracer, xs: dict[str, Exchange], now: int) -> None:
         )
     )
     del xs[x.rid]
+
+
+def official(spans: list[Span]) -> bytes:
+    """The same spans without texts, encoded by `opentelemetry-proto`."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span as Record
+
+    def value(fact: Fact) -> AnyValue:
+        if isinstance(fact, str):
+            return AnyValue(string_value=fact)
+        if isinstance(fact, int):
+            return AnyValue(int_value=fact)
+        return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=t) for t in fact]))
+
+    def record(span: Span) -> Record:
+        talk = span.conversation
+        named = (("gen_ai.conversation.id", talk), ("session.id", talk)) if talk else ()
+        facts = (*span.facts, *named, *span.own)
+        return Record(
+            trace_id=bytes.fromhex(span.at.trace),
+            span_id=bytes.fromhex(span.at.span),
+            parent_span_id=bytes.fromhex(span.parent or ""),
+            name=span.name,
+            kind=span.kind,
+            start_time_unix_nano=span.begin * 1_000_000,
+            end_time_unix_nano=span.end * 1_000_000,
+            attributes=[KeyValue(key=key, value=value(fact)) for key, fact in facts],
+            events=[Record.Event(name=n, time_unix_nano=t * 1_000_000) for n, t in span.events],
+            flags=1,
+        )
+
+    scope = ScopeSpans(spans=[record(span) for span in spans])
+    request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[scope])])
+    return request.SerializeToString()
+
+
+async def compare(asks: int) -> None:
+    """Encode the same spans in both ways: CPU of the encoding alone, per ask."""
+    exporter = Exporter(Target(url="http://127.0.0.1:1/v1/traces"))
+    xs: dict[str, Exchange] = {}
+    tracer, now = Tracer(exporter.put, xs.get), SystemClock().now()
+    ours = theirs = 0.0
+    for _ in range(asks // 100):
+        for _ in range(100):
+            trace(tracer, xs, now)
+        while batch := exporter._take():
+            spans = [make() for make in batch]
+            began = time.process_time()
+            otlp.request(spans, content=False)
+            between = time.process_time()
+            official(spans)
+            ours += between - began
+            theirs += time.process_time() - between
+    print(
+        json.dumps(
+            {"ours_us": round(ours / asks * 1e6, 1), "official_us": round(theirs / asks * 1e6, 1)}
+        )
+    )
+    await exporter.close(0)
 
 
 async def run(asks: int, content: bool) -> None:
@@ -116,7 +164,11 @@ def main() -> None:
     parser.add_argument("--asks", type=int, default=20_000)
     parser.add_argument("--content", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--official", action="store_true")
     given = parser.parse_args()
+    if given.official:
+        asyncio.run(compare(given.asks))
+        return
     if not given.profile:
         for _ in range(3):
             asyncio.run(run(given.asks, given.content))

@@ -1,5 +1,6 @@
 """The ledger over every store: what goes in comes out, rows only move forward."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hermes_bridge.db.base import Database
+from hermes_bridge.db.base import Database, Row
 from hermes_bridge.db.postgres import PostgresDatabase
 from hermes_bridge.db.sqlite import SqliteDatabase
 from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.sql import words
 from hermes_bridge.relay.sql.rows import agent_row, exchange_row
@@ -348,3 +350,37 @@ async def test_very_long_texts_can_be_indexed(new_database: Make) -> None:
     await indexed(ledger)
     assert [x.rid for x in await ledger.search("w1f")] == ["r1"]
     await ledger.database.close()
+
+
+class WithoutFts5(SqliteDatabase):
+    """A SQLite that was built without full-text search, as some systems have it."""
+
+    async def read(self, sql: str, *args: Any) -> list[Row]:
+        return [] if "ENABLE_FTS5" in sql else await super().read(sql, *args)
+
+
+async def test_without_full_text_search_history_is_searched_slowly_and_all_else_works(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger(WithoutFts5(tmp_path / "store.db"))
+    await ledger.open()
+    assert not ledger.searchable
+    await put(ledger, *(exchange(f"new{n}", at=NOW + n, message="other") for n in range(2_000)))
+    await put(ledger, old(1, message="Rechnung 4711"), old(2, answer="to rechnung"))
+    assert {x.rid for x in await ledger.search("rechnung")} == {"old1", "old2"}
+    assert await ledger.search("nowhere") == []
+    assert (await ledger.overview())["not_yet_indexed"] is None
+    indexing = asyncio.get_running_loop().create_task(SearchIndex(ledger).run())
+    assert await ledger.forget(NOW, 10) == 2
+    assert await ledger.search("rechnung") == []
+    assert not indexing.done()
+    indexing.cancel()
+    made = await ledger.database.scan("SELECT name FROM sqlite_master WHERE name LIKE '%words%'")
+    assert made == []
+    await ledger.database.close()
+    able = Ledger(SqliteDatabase(tmp_path / "store.db"))  # the same file under another SQLite
+    await able.open()
+    assert able.searchable
+    await indexed(able)
+    assert len(await able.search("oth", 3_000)) == 2_000
+    await able.database.close()
