@@ -10,6 +10,7 @@ import pytest
 from tests.connector.rig import Rig, rig
 
 from hermes_bridge.contract.token import mint
+from hermes_bridge.web import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -177,3 +178,23 @@ async def test_answers_do_not_pile_up_for_a_gateway_that_does_not_read(
                 await asyncio.sleep(0.02)
         assert (await (await r.joined("a")).act("typing", "room"))["success"] is True
         stuck.cut()
+
+
+@pytest.mark.clause("relay.frame.5")
+async def test_an_idle_connection_is_pinged_and_lives_and_one_that_is_silent_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T49: what stands between the two forgets connections that are idle for minutes."""
+    assert serving.PING_S <= 30, "some balancers cut what is silent for longer"
+    monkeypatch.setattr(serving, "PING_S", 0.5)
+    async with rig(tmp_path, "a") as r:
+        a = await r.joined("a")
+        reader, writer = await upgrade(r, "/relay", good())
+        async with asyncio.timeout(30):
+            await reader.readuntil(b"\r\n\r\n")
+            frames = await reader.read()  # it answers no ping, and so it ends
+        assert frames.count(b"\x89") == 1, "one ping, and no second one after no answer"
+        writer.close()
+        assert not a.closed.is_set(), "an idle connection that answers was cut as well"
+        await r.hub.say("dm-a", "ada", "still there?")
+        await a.got(1, 30)

@@ -2,15 +2,22 @@
 
 import asyncio
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.connector.rig import rig
+from websockets.exceptions import InvalidStatus
 
 from hermes_bridge.contract.token import mint
 
 pytestmark = pytest.mark.anyio
+_UPGRADE = (
+    b"GET /relay HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Authorization: Bearer bad\r\n\r\n"
+)
 
 
 @pytest.mark.clause("relay.hello.2", "relay.identity.2")
@@ -77,24 +84,61 @@ async def test_a_clock_that_is_100_seconds_off_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.clause("relay.token.5")
-async def test_a_flood_of_bad_upgrades_is_throttled_while_good_ones_connect(tmp_path: Path) -> None:
+async def test_500_bad_upgrades_in_a_second_are_throttled_while_good_gateways_connect(
+    tmp_path: Path,
+) -> None:
     async with rig(tmp_path) as r:
-        closed: list[str] = []
+        host, port = r.base.removeprefix("http://").split(":")
+        answers: Counter[str] = Counter()
 
         async def bad() -> None:
-            try:
-                gateway = await r.gateway("a").dial(token="bad")
-                closed.append(str((await gateway.ended())[0]))
-            except Exception as error:
-                closed.append("429" if "429" in str(error) else repr(error))
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(_UPGRADE)
+            answers[(await reader.readline()).split()[1].decode()] += 1
+            writer.close()
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(100):
-                group.create_task(bad())
-            good = await r.joined("a")
-        assert closed.count("4401") == 10
-        assert closed.count("429") == 90
-        assert (await good.act("send", "room", content="still here"))["success"] is True
+            for batch in range(50):
+                for _ in range(10):
+                    group.create_task(bad())
+                if batch % 10 == 5:
+                    good = await r.joined("a")
+                    send = {"op": "send", "chat_id": "room", "content": "here"}
+                    result = await good.result(await good.ask(send, request=f"in-{batch}"))
+                    assert result["success"] is True
+                await asyncio.sleep(1 / 50)
+        # Ten handshakes are completed, to be closed 4401; the others do not get that far.
+        assert answers == {"101": 10, "429": 490}
+        assert len(r.hub.posts) == 5
+        counts = r.connector.state.counts
+        assert (counts["refused.unauthorized"], counts["refused.throttled"]) == (10, 490)
+
+
+@pytest.mark.clause("relay.start.3")
+async def test_one_connection_too_many_is_refused_with_words_and_hurts_nobody(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path, max_connections=18) as r:
+        first = await r.joined("b")
+        for _ in range(16):
+            await r.gateway("a").dial()
+        with pytest.raises(InvalidStatus) as refused:
+            await r.gateway("a").dial()
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "5"
+        assert b"this gateway has 16 connections" in (refused.value.response.body or b"")
+        await r.gateway("b").dial()
+        with pytest.raises(InvalidStatus) as refused:
+            await r.gateway("b").dial()
+        assert b"max_connections" in (refused.value.response.body or b"")
+        assert (await first.act("send", "room", content="still here"))["success"] is True
+        await r.gateways[-2].close()
+        async with asyncio.timeout(10):
+            while len(r.connector.state.links) > 17:
+                await asyncio.sleep(0.01)
+        again = await r.joined("b")
+        send = {"op": "send", "chat_id": "room", "content": "back"}
+        assert (await again.result(await again.ask(send, request="back")))["success"] is True
 
 
 @pytest.mark.clause("relay.outbound.1", "relay.outbound.2")

@@ -66,6 +66,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_replays: int = 5
     busy_hold_ms: int = 60_000
     refusals_per_minute: int = 10
+    max_connections: int = 1_000
     sync_every_commit: bool = False
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from hermes_bridge.connector.core.message import Message
 from hermes_bridge.connector.core.route import MIRRORED, NOT_ADDRESSED, TYPING, policies_of
 from hermes_bridge.connector.gateways import Gateways
 from hermes_bridge.connector.lanes import Lanes
+from hermes_bridge.connector.lease import Lease
 from hermes_bridge.connector.platforms import find
 from hermes_bridge.connector.platforms.base import ONLINE, Platform
 from hermes_bridge.connector.readiness import Readiness
@@ -52,10 +53,12 @@ class Connector:
         *,
         platforms: Mapping[str, Platform] | None = None,
         clock: Clock | None = None,
+        lease: Lease | None = None,
     ) -> None:
         """`platforms` by name; those that the table needs and that are not given are looked up."""
         clock = clock or SystemClock()
         self.state = State(config, Store(database, clock), clock)
+        self._lease = lease or Lease(database)
         self.state.spawn, self.state.settle = self._spawn, self.settle
         self.state.platforms.update(platforms or {})
         self._lanes = Lanes(self.state)
@@ -72,11 +75,17 @@ class Connector:
     # -- life ------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises `DatabaseDown` when the store cannot be opened at start."""
+        """Serve until cancelled.
+
+        Raises:
+            DatabaseDown: the store cannot be opened at start.
+            StoreTaken: another connector uses the store, or has taken it over.
+        """
         await self._load()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                group.create_task(self._lease.keep())
                 for name in sorted(self.state.table.platforms):
                     self._run_platform(name)
                 group.create_task(self.state.store.run(self._stored))
@@ -96,6 +105,8 @@ class Connector:
             await self._stop()
 
     async def _load(self) -> None:
+        await self.state.store.open()
+        await self._lease.take()
         kept = await self.state.store.load()
         state, now = self.state, self.state.clock.now()
         for bot_id, channel, message_id, _ in kept.seen:
@@ -117,6 +128,7 @@ class Connector:
         for link in list(self.state.links.values()):
             link.close(1001, "connector shutdown")
         await self.state.store.flush()
+        await self._lease.give_back()
         for platform in self.state.platforms.values():
             await platform.close()
         self.state.shelf.close()

@@ -18,6 +18,7 @@ from hermes_bridge.connector import health
 from hermes_bridge.connector.config import ConnectorConfig
 from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.asgi import build
+from hermes_bridge.connector.lease import StoreTaken
 from hermes_bridge.connector.platforms.base import Platform
 from hermes_bridge.connector.state import logger
 from hermes_bridge.connector.store import database
@@ -25,6 +26,7 @@ from hermes_bridge.contract.descriptor import CONTRACT_VERSION
 from hermes_bridge.errors import ConfigError, DatabaseDown, HermesBridgeError
 from hermes_bridge.log import event
 from hermes_bridge.web import serving
+from hermes_bridge.web.serving import Server
 
 _STOP_S = 4.0
 _AGAIN_S = 5.0
@@ -67,7 +69,7 @@ class Inside:
             while True:
                 try:
                     await self._live()
-                except DatabaseDown as error:
+                except (DatabaseDown, StoreTaken) as error:
                     self._failed(error)
                 await asyncio.sleep(_AGAIN_S)
         except HermesBridgeError as error:
@@ -130,6 +132,13 @@ class Process:
 
     async def _serve(self, listener: socket.socket, *, signals: bool) -> None:
         server = serving.build(self._inside.doors, grace_s=2)
+        try:
+            await self._live(server, listener, signals=signals)
+        finally:
+            for each in getattr(server, "servers", ()):
+                each.close()  # before the socket under it is closed
+
+    async def _live(self, server: Server, listener: socket.socket, *, signals: bool) -> None:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(self._inside.run())
             await self.connector.readiness.wait()
@@ -195,7 +204,7 @@ def _alone(store: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(
+            raise StoreTaken(
                 f"another connector uses the store {store}",
                 hint="One connector serves an account. Stop the other one, or give this one a "
                 "state directory and accounts of its own.",

@@ -21,7 +21,7 @@ from hermes_bridge.connector.core.message import Message
 from hermes_bridge.contract.frames import Policy
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
 from hermes_bridge.db.sqlite import SqliteDatabase
-from hermes_bridge.errors import ConfigError, DatabaseDown
+from hermes_bridge.errors import ConfigError, DatabaseDown, RowRefused
 from hermes_bridge.log import Quiet, event
 
 _LINGER_S = 0.02
@@ -92,9 +92,13 @@ class Store:
         self._stored: Callable[[list[Entry]], None] = lambda entries: None
         self.down_since = 0
 
+    async def open(self) -> None:
+        """Make the tables. Raises `DatabaseDown`."""
+        await self._database.open(sql.SCHEMA)
+
     async def load(self) -> Kept:
         """Open the tables and give what is in them. Raises `DatabaseDown`."""
-        await self._database.open(sql.SCHEMA)
+        await self.open()
         read = self._database.read
         newest = (await read(sql.LAST_ID))[0][0] or 0
         self._last_id = max(int(newest), self._clock.now() * 1000)
@@ -197,7 +201,7 @@ class Store:
         work = _work(rows, cursors, accounts, policies)
         try:
             if work:
-                await self._database.write(*work)
+                await self._commit(work)
         except DatabaseDown as error:
             self.down_since = self._clock.now()
             self._quiet.event("store.down", str(error), logging.ERROR, kept=len(rows))
@@ -211,6 +215,22 @@ class Store:
         if announce:
             self._stored(announce)
         return True
+
+    async def _commit(self, work: list[Upsert]) -> None:
+        """Write all at once; if the store will never take some of it, all the rest."""
+        try:
+            await self._database.write(*work)
+        except RowRefused:
+            for batch in work:
+                for row in batch.rows:
+                    await self._commit_one(batch._replace(rows=[row]))
+
+    async def _commit_one(self, batch: Upsert) -> None:
+        try:
+            await self._database.write(batch)
+        except RowRefused as error:
+            # What it holds is delivered all the same; only a restart would forget it.
+            self._quiet.event("store.row_refused", str(error), logging.ERROR, table=batch.table)
 
     def _put_back(
         self,
@@ -280,8 +300,8 @@ def _work(
     cursors: dict[tuple[str, str], str],
     accounts: dict[str, Account],
     policies: dict[tuple[str, str], str],
-) -> list[Statement | Upsert]:
-    work: list[Statement | Upsert] = []
+) -> list[Upsert]:
+    work: list[Upsert] = []
     if rows:
         work.append(Upsert(sql.INBOX, sql.INBOX_COLUMNS, sql.INBOX_TAIL, list(rows.values())))
     if cursors:

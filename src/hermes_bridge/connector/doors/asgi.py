@@ -3,6 +3,7 @@
 from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.gate import Gate
 from hermes_bridge.connector.doors.gateway import (
+    AGAIN,
     GatewayDoor,
     Receive,
     Scope,
@@ -14,7 +15,6 @@ from hermes_bridge.connector.doors.http import HttpDoor, answer
 PATHS = ("/relay", "/relay/policy", "/relay/media")
 HOLD_S = 8.0
 """How long who comes early waits: Hermes gives a dial up 10 s, and a failed first one costs it 30."""
-_AGAIN = (b"retry-after", b"5")
 
 
 class Doors:
@@ -48,10 +48,10 @@ class Doors:
         what = self._readiness.cause or "the connector is starting"
         if scope["type"] == "http":
             body = {"error": what, "hint": "Try again in a few seconds; the log says more."}
-            await answer(send, 503, body, _AGAIN)
+            await answer(send, 503, body, AGAIN)
         elif scope["type"] == "websocket":
             await receive()
-            await refuse_upgrade(send, 503, f"{what}; try again soon\n".encode(), _AGAIN)
+            await refuse_upgrade(send, 503, f"{what}; try again soon\n".encode(), AGAIN)
 
 
 def build(connector: Connector) -> Doors:

@@ -8,6 +8,7 @@ from hermes_bridge.contract.token import Accepted, Refused, read, verify
 
 _MINUTE_MS = 60_000
 _MAX_ADDRESSES = 10_000
+_MAX_OF_ONE_GATEWAY = 16
 
 
 class Gate:
@@ -24,6 +25,17 @@ class Gate:
         claims = read(header[7:].strip())
         secrets = self._state.table.secrets_of(claims.gateway_id) if claims else []
         return verify(claims, secrets, wall_ms() // 1000)
+
+    def full_for(self, gateway_id: str) -> str:
+        """Say why a gateway with a good token cannot have another connection; empty: it can."""
+        state = self._state
+        most = state.config.section.max_connections
+        if len(state.links) >= most:
+            return f"this connector has its {most} connections (max_connections)"
+        own = sum(link.session.gateway_id == gateway_id for link in state.links.values())
+        if own >= _MAX_OF_ONE_GATEWAY:
+            return f"this gateway has {own} connections already"
+        return ""
 
     def tired_of(self, address: str) -> bool:
         """A refusal goes to an address. True when it had too many within the last minute."""

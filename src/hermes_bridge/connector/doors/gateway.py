@@ -21,6 +21,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+AGAIN = (b"retry-after", b"5")
 _CLOSE_S = 3.0
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
 
@@ -51,6 +52,12 @@ class GatewayDoor:
         verdict = self._gate.judge(header(scope, b"authorization"))
         if isinstance(verdict, Refused):
             await self._refuse(scope, send, verdict.reason)
+            return
+        full = self._gate.full_for(verdict.gateway_id)
+        if full:
+            self._connector.state.counts["refused.full"] += 1
+            self._connector.state.quiet.event("upgrade.no_room", full)
+            await refuse_upgrade(send, 503, f"{full}; try later\n".encode(), AGAIN)
             return
         socket: DirectSocket = scope["extensions"][SOCKET]
         await send({"type": "websocket.accept"})

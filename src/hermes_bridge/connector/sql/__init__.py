@@ -6,6 +6,7 @@ INBOX = "connector_inbox"
 CURSORS = "connector_cursors"
 ACCOUNTS = "connector_accounts"
 POLICIES = "connector_policies"
+LEASES = "connector_leases"
 
 INBOX_COLUMNS = ("id", "bot_id", "channel", "message_id", "body", "received_at", "state")
 INBOX_TAIL = "ON CONFLICT (id) DO UPDATE SET state=excluded.state, body=excluded.body"
@@ -33,7 +34,11 @@ def _tables(blob: str) -> tuple[str, ...]:
 _SQLITE = tuple(
     each.replace("id bigint PRIMARY KEY", "id integer PRIMARY KEY") for each in _tables("blob")
 )
-SCHEMA = Schema("connector", (Migration(1, _SQLITE, _tables("bytea")),))
+_LEASE = (
+    f"CREATE TABLE {LEASES} (name text PRIMARY KEY, owner text NOT NULL,"
+    " words text NOT NULL, until timestamptz NOT NULL)",
+)
+SCHEMA = Schema("connector", (Migration(1, _SQLITE, _tables("bytea")), Migration(2, (), _LEASE)))
 
 OPEN_ROWS = (
     f"SELECT id, bot_id, channel, message_id, body, received_at, state FROM {INBOX}"  # noqa: S608
@@ -52,6 +57,16 @@ ORDERED = (
     f" WHERE state IN ({AGAIN}, {DROP}) ORDER BY id"
 )
 ORDER_ROW = f"UPDATE {INBOX} SET state=$1 WHERE id=$2 AND state <> {OVER}"  # noqa: S608
+# The database's own clock decides, and only PostgreSQL has leases.
+LEASE_TAKE = (
+    f"INSERT INTO {LEASES} (name, owner, words, until)"  # noqa: S608
+    " VALUES ('connector', $1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond')"
+    " ON CONFLICT (name) DO UPDATE"
+    " SET owner=excluded.owner, words=excluded.words, until=excluded.until"
+    f" WHERE {LEASES}.owner = excluded.owner OR {LEASES}.until < clock_timestamp()"
+)
+LEASE_HOLDER = f"SELECT owner, words FROM {LEASES} WHERE name = 'connector'"  # noqa: S608
+LEASE_DROP = f"DELETE FROM {LEASES} WHERE owner = $1"  # noqa: S608
 PRUNE = (
     f"DELETE FROM {INBOX} WHERE state = {OVER} AND (received_at < $1 OR id <= "  # noqa: S608
     f"(SELECT id FROM {INBOX} WHERE state = {OVER} ORDER BY id DESC LIMIT 1 OFFSET $2))"
