@@ -107,6 +107,7 @@ class Service:
                 group.create_task(self.relay.keep_trying_to_load()),
                 group.create_task(SearchIndex(self.relay.ledger).run()),
                 group.create_task(self._forget_old()),
+                group.create_task(self._ui.keep_warm()),
                 group.create_task(serving.look_after(server)),
             ]
             if self._exports is not None:

@@ -71,6 +71,7 @@ class Running:
     def keep(self, *exchanges: Exchange) -> None:
         """Put rows into the ledger, as an earlier process would have left them."""
         self.run(self.relay.ledger.write([exchange_row(x) for x in exchanges], []))
+        self.call(self.service._ui._reads.tallies.forget)
 
     def drained(self) -> None:
         assert self.run(self.relay.journal.drain(5))

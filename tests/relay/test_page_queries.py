@@ -10,7 +10,7 @@ from hermes_bridge.db.base import Database
 from hermes_bridge.relay.core.exchange import MOST_MARKS, Exchange, Status
 from hermes_bridge.relay.core.roster import Agent, Roster
 from hermes_bridge.relay.ledger import Ledger
-from hermes_bridge.relay.sql.reads import Cursor, Wanted, bucket_ms, bucket_of
+from hermes_bridge.relay.sql.reads import Cursor, Wanted, bucket_ms, bucket_of, letter, letter_ms
 from hermes_bridge.relay.sql.rows import exchange_row
 
 pytestmark = pytest.mark.anyio
@@ -119,16 +119,23 @@ async def test_counts_by_pair_status_and_duration(new_database: Make) -> None:
         ended("a", "b", ago=90_000),
     ]
     ledger = await filled(new_database, *rows)
-    counted = await ledger.tally(rows[0].at, open_one.at + 1)
-    assert sorted(counted, key=str) == sorted(
-        [
-            ("a", "b", "ok", bucket_of(1230), 2, rows[1].at),
-            ("a", "b", "ok", bucket_of(45_000), 1, rows[2].at),
-            ("a", "b", "taken", None, 1, open_one.at),
-            ("b", "a", "timeout", bucket_of(120_000), 1, rows[3].at),
-        ],
-        key=str,
-    )
+    step = 1_000_000
+    counted = await ledger.tally(rows[0].at, open_one.at + 1, step)
+    pairs: dict[tuple[str, str], list[object]] = {}
+    for start, asker, target, *counts, bad, answers in counted:
+        assert start % step == 0
+        of = pairs.setdefault((asker, target), [0, 0, 0, 0, None, ""])
+        for n, count in enumerate(counts):
+            of[n] += count  # type: ignore[operator]
+        of[4] = bad or of[4]
+        of[5] = "".join(sorted(of[5] + (answers or "")))  # type: ignore[operator]
+    assert pairs == {
+        ("a", "b"): [4, 3, 0, 1, None, letter(1230) * 2 + letter(45_000)],
+        ("b", "a"): [1, 0, 1, 0, f"{rows[3].at:015}timeout", ""],
+    }
+    by_second = await ledger.tally(rows[0].at, open_one.at + 1, 1000)
+    assert sum(row[3] for row in by_second) == 5
+    assert {row[0] for row in by_second} == {x.at // 1000 * 1000 for x in rows[:5]}
     assert await ledger.count() == 6
     await ledger.database.close()
 
@@ -146,7 +153,8 @@ async def test_marks_come_back_from_the_store(new_database: Make) -> None:
 
 @given(st.integers(0, 10_000_000_000))
 def test_a_bucket_tells_a_duration_within_six_percent(ms: int) -> None:
-    told = bucket_ms(bucket_of(ms))
+    told = letter_ms(letter(ms))
+    assert told == bucket_ms(bucket_of(ms))
     if ms < 100_000_000:
         assert abs(told - ms) <= max(1, ms * 0.06)
     assert 0 <= bucket_of(ms) <= 699
@@ -185,3 +193,34 @@ def test_an_agents_last_connections_are_remembered() -> None:
         (10, 20, "x/1", True),
         (20, 0, "", False),
     ]
+
+
+async def test_what_went_wrong_is_found_by_its_own_index(new_database: Make) -> None:
+    rows = [ended("a", "b", f"fine {n}", ago=60_000 - n) for n in range(50)]
+    rows += [ended("a", "b", "bad", ago=90_000, status=Status.FAILED)]
+    ledger = await filled(new_database, *rows)
+    wanted = Wanted(agents=("b",), role="target", statuses=frozenset({"failed", "not_allowed"}))
+    assert wanted.bad
+    assert await messages(ledger, wanted) == ["bad"]
+    assert not Wanted(statuses=frozenset({"failed", "ok"})).bad
+    assert not Wanted(statuses=frozenset({"failed"}), words=("x",)).bad
+    await ledger.database.close()
+
+
+async def test_the_index_of_words_names_all_that_may_hold_them(new_database: Make) -> None:
+    unfinished = ended("a", "b", "open one", status=Status.TAKEN)
+    unfinished.ended_at = 0
+    rows = [ended("a", "b", f"plain {n}") for n in range(30)] + [ended("a", "b", "a Unicorn")]
+    ledger = await filled(new_database, *rows, unfinished)
+    if not ledger.searchable:
+        pytest.skip("this SQLite has no index of words")
+    assert set(await ledger.holding(["unic"]) or ()) == {x.rid for x in [*rows, unfinished]}
+    while await ledger.read_words(50):
+        pass
+    assert set(await ledger.holding(["unic"]) or ()) == {rows[30].rid, unfinished.rid}
+    found = await ledger.page(
+        Wanted(words=("unic",)), None, None, 9, await ledger.holding(["unic"])
+    )
+    assert rows[30].rid in {x.rid for x in found}
+    assert await ledger.holding(["--"]) is None
+    await ledger.database.close()

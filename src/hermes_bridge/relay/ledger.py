@@ -30,6 +30,7 @@ _AGENT_TAIL = (
 _AT_ONCE = 500
 _NEWEST = 2_000
 _MOST_MATCHES = 2_000
+_MOST_HITS, _MOST_UNREAD = 500, 200
 _HAS_FTS5 = "SELECT 1 FROM pragma_compile_options WHERE compile_options='ENABLE_FTS5'"
 
 
@@ -167,21 +168,53 @@ class Ledger:
         return Cursor(*found[0]) if found else None
 
     async def page(
-        self, wanted: Wanted, cursor: Cursor | None, floor: Cursor | None, limit: int
+        self,
+        wanted: Wanted,
+        cursor: Cursor | None,
+        floor: Cursor | None,
+        limit: int,
+        among: Sequence[str] | None = None,
     ) -> list[Exchange]:
-        """Give the newest wanted exchanges before the cursor, no older than the floor, newest first."""
+        """Give the newest wanted exchanges before the cursor, no older than the floor, newest first.
+
+        `among`: only these ids, which are known to hold the words.
+        """
         query = Query(self.database.dialect)
         query.before(cursor)
         query.not_before(floor)
         query.between(wanted.since, wanted.until)
+        if among is not None:
+            query.among(among)
+            wanted = wanted._replace(words=())
         query.wanted(wanted)
         order = f"ORDER BY started_at DESC, request_id DESC LIMIT {int(limit)}"
         rows = await self.database.scan(f"{_SELECT}{query.where} {order}", *query.args)
         return [exchange(row) for row in rows]
 
-    async def tally(self, since: int, until: int) -> list[Row]:
+    async def holding(self, texts: Sequence[str]) -> list[str] | None:
+        """Give the ids of all exchanges that may hold these words; None if that cannot be told.
+
+        It can when few do and (nearly) everything that has ended has been read into the index;
+        what waits for it, and what is open, is always among them.
+        """
+        wanted = words.words_of(*texts)
+        if not self.searchable or not wanted:
+            return None
+        sql = f"SELECT request_id FROM {words.UNREAD} LIMIT {_MOST_UNREAD + 1}"  # noqa: S608
+        unread = await self.database.scan(sql)
+        if len(unread) > _MOST_UNREAD:
+            return None
+        sql, match = words.matching(self.database.dialect, wanted)
+        known = await self.database.scan(sql, match, _MOST_HITS + 1)
+        if len(known) > _MOST_HITS:
+            return None
+        sql = f"SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NULL LIMIT {_MOST_UNREAD}"  # noqa: S608
+        still_open = await self.database.scan(sql)
+        return list({row[0] for rows in (known, unread, still_open) for row in rows})
+
+    async def tally(self, since: int, until: int, step: int) -> list[Row]:
         """Count the exchanges that began within a time (see `sql.reads.tally` for the rows)."""
-        return await self.database.scan(reads.tally(self.database.dialect), since, until)
+        return await self.database.scan(reads.tally(self.database.dialect, step), since, until)
 
     async def overview(self) -> dict[str, object]:
         """Say what the store holds: counts, the first and the last instant, what waits for the index."""

@@ -61,7 +61,11 @@ class UiDoor:
     def close(self) -> None:
         """The relay stops: end the live streams."""
         self._hub.close()
-        self._reads.tallies.close()
+        self._reads.close()
+
+    async def keep_warm(self) -> None:
+        """Have counted what the page shows first, for as long as the relay runs."""
+        await self._reads.tallies.keep_warm()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -10,9 +10,9 @@ from hermes_bridge.relay.core.conversation import HOUR
 from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange
 from hermes_bridge.relay.doors import ui_rows
 from hermes_bridge.relay.doors.ui_rows import Json
-from hermes_bridge.relay.doors.ui_tallies import DAY, FAILED, RANGES, Counted, Sum, Tallies
+from hermes_bridge.relay.doors.ui_tallies import DAY, RANGES, Counted, Sum, Tallies
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.sql.reads import Cursor, Wanted
+from hermes_bridge.relay.sql.reads import FAILED, Cursor, Wanted
 
 STATE_ROWS = 200
 OPEN_ROWS = 100
@@ -22,7 +22,10 @@ _PATIENCE_S = 3.0
 """How long a look waits for the store before it shows what memory holds."""
 _FIRST_STEP = 1_000
 _SEARCH_S = 0.015
-"""A search looks back in steps that double; after so long it gives what it has and says how far."""
+"""A search looks back in steps that grow; after so long it gives what it has and says how far."""
+_COUNT_S = 0.02
+_SOME = 1_000
+"""More than an index of words names at once."""
 _ERRORS = 10
 _COUNT_AGE_MS = 15_000
 _GROUPS = {
@@ -40,6 +43,7 @@ class Reads:
         self._relay = relay
         self.tallies = Tallies(relay)
         self._total: tuple[int, int | None] = (0, None)
+        self._totalling: asyncio.Task[None] | None = None
 
     async def state(self, cut: int = 0) -> Json:
         """Give agents, the newest exchanges (oldest first) and the riskiest open ones."""
@@ -112,15 +116,22 @@ class Reads:
         ends_at, step = loop.time() + _SEARCH_S, _FIRST_STEP
         found: list[Exchange] = []
         while True:
+            began = loop.time()
             floor = await ledger.floor(before, wanted.until, step)
             if floor is not None and wanted.since is not None and floor.at < wanted.since:
                 floor = None
             found += await ledger.page(wanted, before, floor, limit + 1 - len(found))
             if len(found) > limit:
                 return found[:limit], _place(found[limit - 1])
-            if floor is None or loop.time() > ends_at:
+            left, took = ends_at - loop.time(), loop.time() - began
+            if floor is None or left <= 0:
                 return found, floor
-            before, step = floor, step * 2
+            if wanted.words and (known := await ledger.holding(wanted.words)) is not None:
+                rest = await ledger.page(wanted, floor, None, _SOME, known)
+                found += [x for x in rest if wanted.has(x, ui_rows.status(x))]
+                more = len(found) > limit
+                return found[:limit], _place(found[limit - 1]) if more else None
+            before, step = floor, max(200, min(2 * step, int(step * left / max(took, 1e-4))))
 
     async def conversation(self, conversation: str, cut: int) -> Json:
         """Give a conversation's exchanges, oldest first; empty for one that nobody knows."""
@@ -146,36 +157,46 @@ class Reads:
 
     async def hour(self) -> Json:
         """Give the last hour minute by minute, and how many exchanges there are in all."""
-        counted = await self.tallies.over(RANGES["1h"], finest=True)
-        return {
-            **counted.total.shown(),
-            "since": counted.since,
-            "p95": counted.total.quantile(0.95),
-            "minutes": [(start, one.asks, one.failed) for start, one in counted.pieces],
-            "complete": counted.complete,
-            "total": await self._count(),
-        }
+
+        def show(counted: Counted) -> Json:
+            return {
+                **counted.total.shown(),
+                "since": counted.since,
+                "p95": counted.total.quantile(0.95),
+                "minutes": counted.pieces,
+                "complete": counted.complete,
+            }
+
+        body = await self.tallies.over(RANGES["1h"], show, finest=True)
+        body["total"] = await self._count()
+        body["complete"] &= body["total"] is not None or self._totalling is None
+        return body
 
     async def counts(self, name: str) -> Json:
         """Give a range's counts: in all, by pair, and (up to a day) by hour."""
-        counted = await self.tallies.over(RANGES[name])
-        return {
-            **counted.total.shown(),
-            "range": name,
-            "since": counted.since,
-            "complete": counted.complete,
-            "pairs": [
-                {"from": asker, "to": target, **counts.shown()}
-                for (asker, target), counts in counted.pairs.items()
-            ],
-            "hours": _hours(counted) if RANGES[name] <= DAY else [],
-        }
+
+        def show(counted: Counted) -> Json:
+            return {
+                **counted.total.shown(),
+                "range": name,
+                "since": counted.since,
+                "complete": counted.complete,
+                "pairs": [
+                    {"from": asker, "to": target, **counts.shown()}
+                    for (asker, target), counts in counted.pairs.items()
+                ],
+                "hours": _hours(counted) if RANGES[name] <= DAY else [],
+            }
+
+        return await self.tallies.over(RANGES[name], show)
 
     async def agents(self, name: str) -> Json:
         """Give all agents with what they do now and a range's counts."""
+        return await self.tallies.over(RANGES[name], lambda counted: self._agents(name, counted))
+
+    def _agents(self, name: str, counted: Counted) -> Json:
         relay = self._relay
         now = relay.clock.now()
-        counted = await self.tallies.over(RANGES[name])
         asks: dict[str, int] = {}
         for (asker, _), counts in counted.pairs.items():
             asks[asker] = asks.get(asker, 0) + counts.asks
@@ -192,8 +213,8 @@ class Reads:
             row |= {"queue": len(queue), "oldest": min((x.at for x in queue), default=None)}
             if works is not None:
                 row["works"] = ui_rows.exchange(works, 200)
-            if of.last_bad[0] >= counted.since:
-                row["last_error"] = dict(zip(("at", "status", "from"), of.last_bad, strict=True))
+            if (error := of.last_error(counted.since)) is not None:
+                row["last_error"] = error
         return {"now": now, "range": name, "agents": rows, "complete": counted.complete}
 
     async def agent(self, name: str) -> Json | None:
@@ -207,14 +228,28 @@ class Reads:
         return {**detail, "errors": page["exchanges"][:_ERRORS]}
 
     async def _count(self) -> int | None:
-        now = self._relay.clock.now()
-        if now - self._total[0] > _COUNT_AGE_MS:
-            try:
-                async with asyncio.timeout(_PATIENCE_S):
-                    self._total = (now, await self._relay.ledger.count())
-            except (DatabaseDown, TimeoutError):
-                self._total = (now, None)
+        """Give how many exchanges there are, as counted lately; None if that is not known yet."""
+        if self._relay.clock.now() - self._total[0] > _COUNT_AGE_MS and self._totalling is None:
+            self._totalling = asyncio.create_task(self._count_all())
+        if self._totalling is not None:
+            await asyncio.wait({self._totalling}, timeout=_COUNT_S)
         return self._total[1]
+
+    async def _count_all(self) -> None:
+        now, count = self._relay.clock.now(), None
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                count = await self._relay.ledger.count()
+        except (DatabaseDown, TimeoutError):
+            pass
+        finally:
+            self._total, self._totalling = (now, count), None
+
+    def close(self) -> None:
+        """Stop what goes on in the background."""
+        self.tallies.close()
+        if self._totalling is not None:
+            self._totalling.cancel()
 
     def _overlaid(self, stored: Iterable[Exchange]) -> list[Exchange]:
         """Give stored exchanges with the live ones in their places, and those not stored yet."""
@@ -285,8 +320,8 @@ def _place(x: Exchange) -> Cursor:
 
 def _hours(counted: Counted) -> list[tuple[int, int, int]]:
     hours: dict[int, list[int]] = {}
-    for start, one in counted.pieces:
+    for start, asks, failed in counted.pieces:
         into = hours.setdefault(start // HOUR * HOUR, [0, 0])
-        into[0] += one.asks
-        into[1] += one.failed
+        into[0] += asks
+        into[1] += failed
     return [(at, asks, failed) for at, (asks, failed) in sorted(hours.items())]

@@ -7,9 +7,21 @@ far it came, so that no filter, however rare its hits, takes long on a million r
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hermes_bridge.relay.core.exchange import Exchange
-from hermes_bridge.relay.sql.schema import EXCHANGES
+from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.sql.schema import BAD, EXCHANGES, IS_BAD
+from hermes_bridge.relay.sql.words import folded
 
+FAILED = frozenset(
+    {
+        Status.TIMEOUT.value,
+        Status.DEADLINE_EXCEEDED.value,
+        Status.AGENT_DISCONNECTED.value,
+        Status.AGENT_OFFLINE.value,
+        Status.FAILED.value,
+    }
+)
+"""Ends without an answer."""
+_BAD = frozenset(status.value for status in BAD)
 _TEXTS = ("message", "answer", "late_answer", "error", "from_agent", "to_agent")
 
 
@@ -37,7 +49,12 @@ class Wanted(NamedTuple):
     @property
     def filters(self) -> bool:
         """Whether rows must be looked at one by one."""
-        return bool(self.words or self.agents or self.partner or self.statuses)
+        return bool(self.words or self.agents or self.partner or self.statuses) and not self.bad
+
+    @property
+    def bad(self) -> bool:
+        """Whether an index of its own knows what is wanted."""
+        return bool(self.statuses) and self.statuses <= _BAD and not self.words
 
     def has(self, x: Exchange, status: str) -> bool:
         """Whether an exchange in memory is one of them."""
@@ -62,8 +79,8 @@ class Wanted(NamedTuple):
 
     def _has_words(self, x: Exchange) -> bool:
         parts = (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target)
-        text = "\n".join(part for part in parts if part).lower()
-        return all(word.lower() in text for word in self.words)
+        text = folded("\n".join(part for part in parts if part))
+        return all(folded(word) in text for word in self.words)
 
 
 class Query:
@@ -107,10 +124,16 @@ class Query:
         if until is not None:
             self._conditions.append(f"started_at < {self.arg(until)}")
 
+    def among(self, rids: Sequence[str]) -> None:
+        """Only these."""
+        self._conditions.append(self._among("request_id", rids) if rids else "1 = 0")
+
     def wanted(self, wanted: Wanted) -> None:
         """Only what the filter names."""
         if wanted.statuses:
             codes = self._among("status", sorted(wanted.statuses))
+            if wanted.statuses <= _BAD:
+                self._conditions.append(IS_BAD)
             also = " OR ended_at IS NULL" if "open" in wanted.statuses else ""
             self._conditions.append(f"({codes}{also})")
         if wanted.agents:
@@ -140,19 +163,45 @@ def duration(dialect: str) -> str:
     return "(ended_at - started_at)"
 
 
-def tally(dialect: str) -> str:
-    """Give the query that counts the exchanges of a time by pair, status and duration.
+def tally(dialect: str, step: int) -> str:
+    """Give the query that counts the exchanges of a time by pieces of `step` ms and by pair.
 
-    Durations fall into buckets of two digits (see `bucket_ms`), so that medians can be told from
-    counts. Rows: asker, target, status, bucket (null while open), count, when the last one began.
+    Rows: start of the piece, asker, target, asks, answered, failed, open, the last bad one (its
+    start in 15 digits and its status, or null), and the answered ones' durations: for each a
+    letter that stands for a bucket of two digits (`letter`, `letter_ms`), so that medians can be
+    told. All but the letters' sum is the store's work.
     """
+    postgres = dialect == "postgres"
+    at = "(extract(epoch FROM started_at) * 1000)::bigint" if postgres else "started_at"
+    joined = "string_agg" if postgres else "group_concat"
+    stamp = f"lpad({at}::text, 15, '0')" if postgres else "printf('%015d', started_at)"
     d = duration(dialect)
     steps = " ".join(f"WHEN {d} < {10 ** (n + 2)} THEN {n * 100} + {d} / {10**n}" for n in range(7))
-    bucket = f"CASE WHEN ended_at IS NULL THEN NULL WHEN {d} < 0 THEN 0 {steps} ELSE 699 END"
+    bucket = f"32 + CASE WHEN {d} < 0 THEN 0 {steps} ELSE 699 END"
+    letter = f"chr(({bucket})::int)" if postgres else f"char({bucket})"
+    failed = ", ".join(repr(code) for code in sorted(FAILED))
+    ok = f"status = '{Status.OK.value}' AND ended_at IS NOT NULL"
+
+    def count(condition: str) -> str:
+        return f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END)"
+
     return (
-        f"SELECT from_agent, to_agent, status, {bucket}, count(*), max(started_at) "  # noqa: S608
-        f"FROM {EXCHANGES} WHERE started_at >= $1 AND started_at < $2 GROUP BY 1, 2, 3, 4"
+        f"SELECT {at} / {step} * {step}, from_agent, to_agent, count(*), {count(ok)}, "  # noqa: S608
+        f"{count(f'ended_at IS NOT NULL AND status IN ({failed})')}, {count('ended_at IS NULL')}, "
+        f"max(CASE WHEN ended_at IS NOT NULL AND {IS_BAD} THEN {stamp} || status END), "
+        f"{joined}(CASE WHEN {ok} THEN {letter} END, '') "
+        f"FROM {EXCHANGES} WHERE started_at >= $1 AND started_at < $2 GROUP BY 1, 2, 3"
     )
+
+
+def letter(ms: int) -> str:
+    """Give the letter of a duration."""
+    return chr(32 + bucket_of(ms))
+
+
+def letter_ms(letter: str) -> int:
+    """Give the duration that a letter stands for, in milliseconds."""
+    return bucket_ms(ord(letter) - 32)
 
 
 def bucket_of(ms: int) -> int:

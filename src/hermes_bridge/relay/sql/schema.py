@@ -5,6 +5,7 @@ opens and shows; what is ours is added. Times in SQLite are unix milliseconds.
 """
 
 from hermes_bridge.db.base import Migration, Schema
+from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Status
 
 EXCHANGES = "hermes_bridge_exchanges"
 AGENTS = "hermes_bridge_agents"
@@ -60,6 +61,16 @@ _AGENTS = (
 
 _MARKS = f"ALTER TABLE {EXCHANGES} ADD COLUMN marks text"
 
+BAD = (ENDS | REFUSALS) - {Status.OK, Status.CANCELLED}
+"""How an exchange ends that is worth a look: failed or refused."""
+IS_BAD = f"status IN ({', '.join(repr(status.value) for status in sorted(BAD))})"
+
+_BAD_INDEX = (
+    f"CREATE INDEX IF NOT EXISTS {EXCHANGES}_bad_idx "
+    f"ON {EXCHANGES} (started_at DESC, to_agent, from_agent, status) WHERE {IS_BAD}",
+)
+"""What went wrong is rare: found at once among millions, at no cost for what went well."""
+
 SCHEMA = Schema(
     "relay",
     (
@@ -74,5 +85,6 @@ SCHEMA = Schema(
             postgres=(*_ADD_COLUMNS, *_INDEXES, *_AGENTS),
         ),
         Migration(3, sqlite=(_MARKS,), postgres=(_MARKS,)),
+        Migration(4, sqlite=_BAD_INDEX, postgres=_BAD_INDEX),
     ),
 )
