@@ -4,11 +4,11 @@ A held call is no task: it is a small object that is poked when its exchange end
 stops, and told when its slice is over. So ten thousand of them cost ten thousand small objects.
 """
 
-import asyncio
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
 
 from hermes_bridge.clock import Clock
+from hermes_bridge.relay.alarm import Alarm
 from hermes_bridge.relay.core.exchange import Exchange
 
 
@@ -43,8 +43,7 @@ class Slices:
         self._heap: list[tuple[int, int, Held]] = []
         self._count = 0
         self._sift_at = 1024
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0
+        self._alarm = Alarm(clock, self._ring)
 
     def add(self, held: Held) -> None:
         """Poke the call when its slice is over, unless it is done by then."""
@@ -55,25 +54,13 @@ class Slices:
             heap[:] = [entry for entry in heap if not entry[2].done]
             heapify(heap)
             self._sift_at = max(1024, 2 * len(heap))
-        self._arm()
+        self._alarm.at(heap[0][0])
 
-    def _arm(self) -> None:
-        if not self._heap:
-            return
-        until = self._heap[0][0]
-        if self._timer is not None:
-            if self._armed <= until:
-                return
-            self._timer.cancel()
-        self._armed = until
-        wait = max(0, until - self._clock.now()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
+    def _ring(self) -> None:
         now, heap = self._clock.now(), self._heap
         while heap and heap[0][0] <= now:
             held = heappop(heap)[2]
             if not held.done:
                 held.poke(Poke.SLICE)
-        self._arm()
+        if heap:
+            self._alarm.at(heap[0][0])

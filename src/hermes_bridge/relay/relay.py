@@ -7,14 +7,14 @@ guards them. The doors call it through `verbs.py`; links are `LinkPort`s that it
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from hermes_bridge import ids
 from hermes_bridge.clock import Clock
 from hermes_bridge.log import Quiet, event
+from hermes_bridge.relay.alarm import Alarm
 from hermes_bridge.relay.core import frames
 from hermes_bridge.relay.core.admission import Admission, Ask, Refusal
-from hermes_bridge.relay.core.book import Answer, ExchangeBook
+from hermes_bridge.relay.core.book import ACK_WAIT, Answer, ExchangeBook
 from hermes_bridge.relay.core.conversation import Conversations
 from hermes_bridge.relay.core.effects import (
     Commit,
@@ -35,6 +35,7 @@ from hermes_bridge.relay.held import Held, Poke, Slices
 from hermes_bridge.relay.journal import Journal
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.recall import Recall
+from hermes_bridge.relay.seats import LinkPort, Seats
 
 _log = logging.getLogger("hermes_bridge.relay")
 _HERE = "here"
@@ -43,22 +44,6 @@ _KEPT_REFUSED = 1_000
 """How much of a refused message is stored."""
 
 Watcher = Callable[[str, Exchange], None]
-
-
-class LinkPort(Protocol):
-    """What the relay may do with an agent's connection. Neither call waits or raises."""
-
-    def send(self, frame: bytes) -> None:
-        """Queue one frame; a link that cannot keep up is closed by its door."""
-        ...
-
-    def wake(self, exchange: Exchange) -> None:
-        """Queue one wake; it is spelt when the bot can read it."""
-        ...
-
-    def close(self, code: int, reason: str) -> None:
-        """Close the connection."""
-        ...
 
 
 class Relay:
@@ -77,13 +62,11 @@ class Relay:
         self._admission = Admission(self.roster, self.book, self.conversations, self.waits, Rates())
         self.quiet = Quiet(_log, clock.now)
         self.recall = Recall(self.book, self.conversations, self.journal, clock, self.quiet)
-        self._ports: dict[str, tuple[int, LinkPort]] = {}
+        self._seats = Seats()
         self._held: dict[str, list[Held]] = {}
         self.slices = Slices(clock)
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0
-        self.draining = False
-        self.loaded = False
+        self._alarm = Alarm(clock, self.ring)
+        self.draining = self.loaded = False
         self.tally = Tally()
         self.watchers: list[Watcher] = []
         self._perform_one: dict[type, Callable[..., Sequence[Effect]]] = {
@@ -140,13 +123,13 @@ class Relay:
     def drain(self) -> None:
         """Begin to stop: refuse new asks, tell held calls `working`, close links with 1012."""
         self.draining = True
-        for held in [held for calls in self._held.values() for held in calls]:
-            self.let_go(held)
-            held.poke(Poke.DRAIN)
-        for _, port in list(self._ports.values()):
+        for calls in list(self._held.values()):
+            for held in list(calls):
+                self.let_go(held)
+                held.poke(Poke.DRAIN)
+        for port in self._seats:
             port.close(1012, "the relay is restarting")
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.off()
 
     # Asks
 
@@ -159,9 +142,8 @@ class Relay:
         rid = ids.keyed_id(ask.asker, key, generation) if key else ids.new_id(now)
         if key is not None and (known := self.book.get(rid)) is not None:
             return known  # the same key twice at once: the other call was first
-        refusal = (
-            Refusal(Status.SHUTTING_DOWN) if self.draining else self._admission.check(ask, now)
-        )
+        closed = Refusal(Status.SHUTTING_DOWN) if self.draining else None
+        refusal = closed or self._admission.check(ask, now)
         if refusal is not None:
             return refusal, self._refused(ask, refusal, now)
         conv = ask.conversation or ids.new_id(now)
@@ -269,10 +251,8 @@ class Relay:
         """Seat a connection; an older one of the same agent is closed with 4409."""
         now = self.clock.now()
         link, _ = self.roster.link_up(agent, now)
-        older = self._ports.get(agent)
-        self._ports[agent] = (link.generation, port)
-        if older is not None:
-            older[1].close(4409, "superseded: another connection of this agent took over")
+        if (older := self._seats.take(agent, link.generation, port)) is not None:
+            older.close(4409, "superseded: another connection of this agent took over")
             self.quiet.event("link.superseded", f"another connection of {agent}", agent=agent)
         self.journal.note_agent(agent, now, linked=True)
         self.tally.links[agent] += 1
@@ -292,10 +272,10 @@ class Relay:
         now = self.clock.now()
         if not self.roster.link_down(agent, generation, now):
             return False
-        self._ports.pop(agent, None)
+        self._seats.leave(agent)
         self.journal.note_agent(agent, now, linked=self.draining)
         self.book.link_lost(agent, now)
-        self._arm()
+        self._alarm.at(self.book.next_deadline())
         return True
 
     def ack(self, rid: str, who: str) -> None:
@@ -325,15 +305,15 @@ class Relay:
 
     def close_link(self, agent: str, code: int, reason: str) -> None:
         """Close an agent's connection, if it has one."""
-        seated = self._ports.get(agent)
-        if seated is not None:
-            seated[1].close(code, reason)
+        port = self._seats.port(agent)
+        if port is not None:
+            port.close(code, reason)
 
     # Effects
 
     def _do(self, effects: Sequence[Effect], now: int) -> None:
         self._run(effects, now)
-        self._arm()
+        self._alarm.at(self.book.next_deadline())
 
     def _run(self, effects: Sequence[Effect], now: int) -> None:
         for effect in effects:
@@ -346,13 +326,23 @@ class Relay:
         return self.book.recorded(effect.exchange.rid, now)
 
     def _wake(self, effect: Wake, now: int) -> Sequence[Effect]:
-        seated = self._ports.get(effect.exchange.target)
-        link = self.roster.link(effect.exchange.target)
-        if seated is not None and link is not None and seated[0] == effect.generation:
-            seated[1].wake(effect.exchange)
+        exchange = effect.exchange
+        port = self._seats.of(exchange.target, effect.generation)
+        if port is not None:
+            port.wake(exchange)
+            if exchange.attempt > 1:
+                self._untaken(exchange, now)
             if self.watchers:
-                self._watch("sent", effect.exchange)
+                self._watch("sent", exchange)
         return ()
+
+    def _untaken(self, exchange: Exchange, now: int) -> None:
+        """Say that a bot is connected and does not take its wakes: its turns never begin."""
+        link, agent = self.roster.link(exchange.target), exchange.target
+        if link is not None and now - link.since >= ACK_WAIT:
+            cause = f"{agent} is connected and does not take its wakes"
+            waits_ms = now - (exchange.sent_at or now)
+            self.quiet.event("wake.untaken", cause, agent=agent, waits_ms=waits_ms)
 
     def _commit(self, effect: Commit, now: int) -> Sequence[Effect]:
         return self.book.committed(effect.rid, effect.outcome, now)
@@ -378,9 +368,9 @@ class Relay:
 
     def _stop(self, effect: Stop, now: int) -> Sequence[Effect]:
         link = self.roster.link(effect.exchange.target)
-        seated = self._ports.get(effect.exchange.target)
-        if seated is not None and link is not None and link.acks:
-            seated[1].send(frames.cancel(effect.exchange.rid, effect.reason))
+        port = self._seats.port(effect.exchange.target)
+        if port is not None and link is not None and link.acks:
+            port.send(frames.cancel(effect.exchange.rid, effect.reason))
         return ()
 
     def _touched(self, effect: Touched, now: int) -> Sequence[Effect]:
@@ -403,19 +393,7 @@ class Relay:
             except Exception:  # noqa: BLE001 - who only looks on must not hurt
                 self.quiet.event("watcher.failed", type(watcher).__name__)
 
-    # The timer
-
-    def _arm(self) -> None:
-        deadline = self.book.next_deadline()
-        if deadline is None or (self._timer is not None and self._armed <= deadline):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        wait = max(0, deadline - self.clock.now()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
+    def ring(self) -> None:
+        """End or announce again what is due (the alarm calls it)."""
         now = self.clock.now()
         self._do(self.book.expire(now), now)

@@ -9,7 +9,6 @@ Its heap holds one entry an exchange. A heartbeat only moves `Exchange.deadline`
 pushed again when its old instant comes.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
@@ -25,11 +24,11 @@ from hermes_bridge.relay.core.effects import (
     Wake,
 )
 from hermes_bridge.relay.core.exchange import LATE_AFTER, Exchange, Outcome, Status, move
+from hermes_bridge.relay.core.lately import EndedLately
 from hermes_bridge.relay.core.policy import Limits
+from hermes_bridge.relay.core.queue import Queue
 from hermes_bridge.relay.core.roster import Roster
 
-_KEEP_ENDED = 2048
-_KEEP_BYTES = 16_777_216
 _NOTE_LENGTH = 200
 ACK_WAIT = 10_000
 """How long a version 2 link may take to acknowledge a wake before it is announced again."""
@@ -45,16 +44,6 @@ class Answer(StrEnum):
     ALREADY = "already_answered"
 
 
-class _Queue:
-    """What is asked of one agent: its open exchanges, and a lane for each conversation."""
-
-    __slots__ = ("lanes", "open")
-
-    def __init__(self) -> None:
-        self.open: dict[str, Exchange] = {}
-        self.lanes: dict[str, list[Exchange]] = {}
-
-
 class ExchangeBook:
     """The sole writer of open exchanges. Reads presence from the roster."""
 
@@ -62,18 +51,17 @@ class ExchangeBook:
         self._roster = roster
         self.limits = limits
         self._epoch, self._counter = epoch, 0
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, Queue] = {}
         self._open: dict[str, Exchange] = {}
         self._heap: list[tuple[int, str]] = []
-        self._ended: OrderedDict[str, Exchange] = OrderedDict()
-        self._ended_bytes = 0
+        self._lately = EndedLately()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def get(self, rid: str) -> Exchange | None:
         """Give an exchange that is open or ended lately."""
-        return self._open.get(rid) or self._ended.get(rid)
+        return self._open.get(rid) or self._lately.get(rid)
 
     def open_exchanges(self) -> list[Exchange]:
         """Give all open exchanges, oldest first."""
@@ -81,7 +69,7 @@ class ExchangeBook:
 
     def ended_lately(self) -> list[Exchange]:
         """Give the ended exchanges that memory still holds, oldest end first."""
-        return list(self._ended.values())
+        return self._lately.all()
 
     def pending(self, agent: str) -> int:
         """Count the open exchanges asked of an agent."""
@@ -107,7 +95,7 @@ class ExchangeBook:
         self._counter += 1
         exchange.order = (self._epoch, self._counter)
         exchange.origins = (origin,)
-        self._seat(exchange, now)
+        self._seat(exchange)
         return exchange, [Record(exchange)]
 
     def attach(self, rid: str, origin: str) -> None:
@@ -178,7 +166,7 @@ class ExchangeBook:
         exchange.answer, exchange.answer_data = outcome.answer, outcome.data
         exchange.reason = outcome.reason
         self._unseat(exchange)
-        self._remember(exchange)
+        self._lately.keep(exchange)
         effects: list[Effect] = []
         for origin in exchange.origins:
             effects.append(Tell(origin, exchange))  # noqa: PERF401  a comprehension is one call more
@@ -247,7 +235,7 @@ class ExchangeBook:
             if exchange.status in (Status.OPENING, Status.SETTLING):
                 exchange.status = Status.TAKEN if exchange.taken_at else Status.QUEUED
             exchange.timer = 0
-            self._seat(exchange, now)
+            self._seat(exchange)
             self._arm(exchange, now)
         return self.link_up(agent, now)
 
@@ -263,7 +251,7 @@ class ExchangeBook:
     def remember(self, exchange: Exchange) -> None:
         """Take an ended exchange back from the ledger, so that late answers find it."""
         if exchange.ended and exchange.rid not in self._open:
-            self._remember(exchange)
+            self._lately.keep(exchange)
 
     def _mine(self, rid: str, who: str) -> Exchange | None:
         exchange = self._open.get(rid)
@@ -294,7 +282,7 @@ class ExchangeBook:
             return (Answer.LATE if exchange.late_answer == outcome.answer else Answer.ALREADY), []
         exchange.late_answer, exchange.late_data = outcome.answer, outcome.data
         exchange.late_at = now
-        self._ended_bytes += len(outcome.answer or "")
+        self._lately.grew(len(outcome.answer or ""))
         return Answer.LATE, [Touched(exchange)]
 
     def _settle(self, exchange: Exchange, outcome: Outcome) -> Commit:
@@ -387,33 +375,13 @@ class ExchangeBook:
             return Status.DEADLINE_EXCEEDED
         return Status.TIMEOUT if linked else Status.AGENT_DISCONNECTED
 
-    def _seat(self, exchange: Exchange, now: int) -> None:
+    def _seat(self, exchange: Exchange) -> None:
         queue = self._queues.get(exchange.target)
         if queue is None:
-            queue = self._queues[exchange.target] = _Queue()
-        queue.open[exchange.rid] = exchange
-        lane = queue.lanes.get(exchange.conv)
-        if lane is None:
-            queue.lanes[exchange.conv] = [exchange]
-        else:
-            lane.append(exchange)
+            queue = self._queues[exchange.target] = Queue()
+        queue.add(exchange)
         self._open[exchange.rid] = exchange
 
     def _unseat(self, exchange: Exchange) -> None:
         del self._open[exchange.rid]
-        queue = self._queues[exchange.target]
-        del queue.open[exchange.rid]
-        lane = queue.lanes[exchange.conv]
-        if len(lane) == 1:
-            del queue.lanes[exchange.conv]
-        else:
-            lane.remove(exchange)
-
-    def _remember(self, exchange: Exchange) -> None:
-        ended = self._ended
-        if exchange.rid not in ended:
-            ended[exchange.rid] = exchange
-            self._ended_bytes += exchange.weight()
-        while len(ended) > _KEEP_ENDED or (self._ended_bytes > _KEEP_BYTES and len(ended) > 1):
-            _, oldest = ended.popitem(last=False)
-            self._ended_bytes -= oldest.weight()
+        self._queues[exchange.target].remove(exchange)

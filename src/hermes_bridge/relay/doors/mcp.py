@@ -13,9 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -35,6 +33,7 @@ from hermes_bridge.relay.doors.mcp_calls import (
     One,
     ToolRequest,
 )
+from hermes_bridge.relay.doors.mcp_gate import Gate, accepted
 from hermes_bridge.relay.doors.mcp_wire import Fault, Id
 from hermes_bridge.relay.held import Poke
 from hermes_bridge.relay.relay import Relay
@@ -66,8 +65,8 @@ class McpDoor:
         self, relay: Relay, verbs: Verbs, tokens: Tokens, *, origins: frozenset[str] = frozenset()
     ) -> None:
         self.relay, self.verbs, self.tokens = relay, verbs, tokens
-        self.origins = origins
         self._quiet = Quiet(_log, relay.clock.now)
+        self._gate = Gate(origins, self._quiet)
         self._fresh: deque[McpCall] = deque()
         self._streams: deque[tuple[int, McpCall]] = deque()
         self._sweeping = False
@@ -79,14 +78,14 @@ class McpDoor:
         """Serve one HTTP request."""
         odd = method != "POST" or b"origin" in headers
         odd = odd or headers.get(b"content-type") != b"application/json"
-        if odd and self._outside(method, headers, out, peer):
+        if odd and self._gate.refused(method, headers, out, peer):
             return
         agent = self.tokens.agent(headers.get(b"authorization"))
         if agent is None:
             self._quiet.event("mcp.refused", "bad token", peer=peer)
             out.respond(401, JSON + _CHALLENGE, _UNAUTHORIZED)
             return
-        json, sse = _accepted(headers.get(b"accept", b"*/*"))
+        json, sse = accepted(headers.get(b"accept", b"*/*"))
         if not json and not sse:
             what = b'{"error":"accept application/json and text/event-stream"}'
             out.respond(406, JSON, what)
@@ -102,37 +101,6 @@ class McpDoor:
             self._batch(body, client, out)
             return
         self._message(body, client, One(self, client, out))
-
-    def _outside(self, method: str, headers: Headers, out: Out, peer: str) -> bool:
-        """Refuse what is not a JSON POST of a permitted origin; true if it was refused."""
-        if method != "POST":
-            out.respond(
-                405,
-                JSON + b"allow: POST\r\n",
-                b'{"error":"use POST"}' if method != "HEAD" else b"",
-            )
-            return True
-        if b"origin" in headers and not self._origin_ok(headers):
-            self._quiet.event("mcp.refused", "origin", peer=peer)
-            what = b'{"error":"this origin may not use the relay","hint":"See allowed_origins."}'
-            out.respond(403, JSON, what)
-            return True
-        if b"json" not in headers.get(b"content-type", b"").lower():
-            out.respond(415, JSON, b'{"error":"the body must be application/json"}')
-            return True
-        return False
-
-    def _origin_ok(self, headers: Headers) -> bool:
-        """A browser's page may call only from a loopback relay's own address or a listed origin."""
-        origin = headers[b"origin"].decode("latin-1").lower()
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if origin in self.origins:
-            return True
-        try:
-            same = urlsplit(origin).netloc == host
-        except ValueError:
-            return False
-        return same and _is_loopback(host)
 
     # One message
 
@@ -409,16 +377,3 @@ def _header_trace(headers: Headers) -> str | None:
         return None
     stated = (parent, headers.get(b"tracestate"), baggage)
     return carrier.taken(*(s.decode("latin-1") if s is not None else None for s in stated))
-
-
-@lru_cache(maxsize=64)
-def _accepted(accept: bytes) -> tuple[bool, bool]:
-    """Whether a client takes JSON, and whether it takes a stream."""
-    accept = accept.lower()
-    json = b"json" in accept or b"*/*" in accept or b"application/*" in accept
-    return json, b"text/event-stream" in accept
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.rsplit(":", 1)[0].strip("[]")
-    return name in ("localhost", "::1") or name.startswith("127.")
