@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.harness.postgres",
     "tests.harness.stores",
     "tests.harness.otlp",
+    "tests.harness.dealing",
 ]
 
 

@@ -50,9 +50,9 @@ def play(chosen: argparse.Namespace, venv: venvs.Venv, folder: Path, model_url: 
     ]
     try:
         relay.start()
-        say(f"relay   {relay.http}   (page: {relay.http}/ui)")
+        say(f"relay   {relay.url}   (page: {relay.url}/ui)")
         for name, bot in zip(BOTS, bots, strict=True):
-            install(bot.home, token_of(name), relay.url)
+            install(bot.home, token_of(name), relay.bridge_url)
             bot.launch()
         for name, bot in zip(BOTS, bots, strict=True):
             bot.wait_ready(120)
@@ -65,7 +65,7 @@ def play(chosen: argparse.Namespace, venv: venvs.Venv, folder: Path, model_url: 
             return 1
         say(f"helpdesk -> you        {done['answer']}")
         if sys.stdin.isatty() and sys.stdout.isatty():
-            say(f"\nLook at {relay.http}/ui, then press Enter to stop.")
+            say(f"\nLook at {relay.url}/ui, then press Enter to stop.")
             sys.stdin.readline()
         return 0
     finally:

@@ -67,7 +67,7 @@ class Rig:
         } | self.settings
         self.process = Process(configure(section, {}))
         self._running = asyncio.create_task(self.process.run(signals=False))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             serving = asyncio.create_task(self.process.serving.wait())
             await asyncio.wait([serving, self._running], return_when=asyncio.FIRST_COMPLETED)
         if self._running.done():
@@ -84,7 +84,7 @@ class Rig:
             if bot in room.members
         ]
         await self.hub.until(lambda: all(self.hub.listens(*place) for place in places))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self.connector._backfill._running or not self._online():
                 await asyncio.sleep(0.01)
 
@@ -115,7 +115,7 @@ class Rig:
 
     async def settled(self) -> None:
         """Wait until everything that is owed was acknowledged."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while any(self.connector.state.inbox.depth(bot)[0] for bot in self.bots):
                 await asyncio.sleep(0.01)
 

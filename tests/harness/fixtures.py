@@ -34,8 +34,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         names = getattr(item, "fixturenames", ())
         params = getattr(getattr(item, "callspec", None), "params", {})
-        for fixture in {"hermes", "world"}.intersection(names):
-            wanted[f"hermes-{params.get(fixture)}"] = None
+        if "hermes" in names:
+            wanted[f"hermes-{params.get('hermes')}"] = None
         if "mcp_client" in names:
             wanted[f"mcp-{params.get('mcp_client')}"] = None
     for name in wanted:
@@ -44,7 +44,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             print(f"{name} cannot be built: {reason}", file=sys.stderr)
 
 
-@pytest.fixture(params=HERMES)
+@pytest.fixture(scope="session", params=HERMES)
 def hermes(request: pytest.FixtureRequest) -> Venv:
     """A virtual environment with a real Hermes; the test runs once per version."""
     return peer(f"hermes-{request.param}")
@@ -68,11 +68,18 @@ def gateways(
     request: pytest.FixtureRequest, hermes: Venv, llm: ScriptedModel, tmp_path: Path
 ) -> Iterator[Callable[..., Gateway]]:
     """Return `make(name, *, start=True, config, env, plugins, model)`: a fresh Gateway."""
+    yield from made_gateways(request, hermes, llm, tmp_path)
+
+
+def made_gateways(
+    request: pytest.FixtureRequest, hermes: Venv, llm: ScriptedModel, folder: Path
+) -> Iterator[Callable[..., Gateway]]:
+    """The body of `gateways`, for a fixture of any scope."""
     made: list[Gateway] = []
     failed_before = request.session.testsfailed
 
     def make(name: str = "bot", *, start: bool = True, **options: Any) -> Gateway:
-        gateway = Gateway(hermes, tmp_path / name, llm_url=llm.url, **options)
+        gateway = Gateway(hermes, folder / name, llm_url=llm.url, **options)
         made.append(gateway)
         return gateway.start() if start else gateway
 

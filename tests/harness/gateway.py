@@ -1,7 +1,6 @@
 """A real, headless Hermes gateway in a home of its own."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -12,9 +11,12 @@ from typing import Any
 
 import yaml
 
+from tests.harness.process import Child, plain_env, text_of
 from tests.harness.venvs import Venv
 
 READY_LINE = "Press Ctrl+C to stop"  # before it, 0.22 queues inbound messages
+HEAVY = [f"platforms/{name}" for name in ("feishu", "google_chat", "telegram")]
+"""Platforms that nobody uses here and whose import takes a second of CPU."""
 LOGS = ("gateway.out", "logs/gateway.log", "logs/agent.log", "logs/errors.log")
 
 
@@ -31,10 +33,10 @@ def base_config(llm_url: str, model: str) -> dict[str, Any]:
         "onboarding": {"seen": {"profile_build_offered": True}},
         "auxiliary": {"title_generation": {"enabled": False}},
         "security": {"tirith_enabled": False, "allow_lazy_installs": False},
-        "agent": {"gateway_notify_interval": 0},
+        "agent": {"gateway_notify_interval": 0, "environment_probe": False},
         "gateway": {"multiplex_profiles": False},
         "tools": {"tool_search": {"enabled": "off"}},
-        "plugins": {"enabled": []},
+        "plugins": {"enabled": [], "disabled": HEAVY},
     }
 
 
@@ -48,7 +50,7 @@ def merged(base: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-class Gateway:
+class Gateway(Child):
     """One gateway process and its home; `start()` may be called again after `stop` or `kill`."""
 
     def __init__(
@@ -64,7 +66,6 @@ class Gateway:
     ) -> None:
         self.venv = venv
         self.home = home
-        self.process: subprocess.Popen[bytes] | None = None
         self.ready_s = 0.0
         (home / "home").mkdir(parents=True, exist_ok=True)
         for name, source in (plugins or {}).items():
@@ -72,28 +73,17 @@ class Gateway:
             shutil.copytree(source, home / "plugins" / name, ignore=ignored, dirs_exist_ok=True)
         whole = merged(base_config(llm_url, model), config or {})
         self.config_file.write_text(yaml.safe_dump(whole, sort_keys=False), "utf-8")
-        self.env = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "HOME": str(home / "home"),
-            "HERMES_HOME": str(home),
-            "PYTHONUNBUFFERED": "1",
-            "NO_COLOR": "1",
-            "LANG": "C.UTF-8",
-            **(env or {}),
-        }
+        base = {"HERMES_HOME": str(home), "NO_COLOR": "1"}
+        self.env = plain_env(home / "home", {**base, **(env or {})})
 
     @property
     def config_file(self) -> Path:
         return self.home / "config.yaml"
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "the gateway was not started"
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+    def configure(self, more: Mapping[str, Any]) -> None:
+        """Change settings of a gateway that does not run."""
+        whole = yaml.safe_load(self.config_file.read_text("utf-8"))
+        self.config_file.write_text(yaml.safe_dump(merged(whole, more), sort_keys=False), "utf-8")
 
     def cli(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a `hermes` command in this home."""
@@ -110,36 +100,27 @@ class Gateway:
 
     def launch(self) -> "Gateway":
         """Start the process and do not wait."""
-        assert not self.running, "the gateway runs already"
         self._began = time.monotonic()
         self._log_offset = len(self.log("logs/gateway.log"))
-        with (self.home / "gateway.out").open("ab") as out:
-            self.process = subprocess.Popen(
-                [str(self.venv.script("hermes")), "gateway", "run"],
-                env=self.env,
-                cwd=self.home,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        command = [str(self.venv.script("hermes")), "gateway", "run"]
+        self.spawn(command, folder=self.home, env=self.env, out="gateway.out")
         return self
 
-    def start(self, timeout: float = 60) -> "Gateway":
+    def start(self, timeout: float = 120) -> "Gateway":
         """Start, and wait until the gateway takes messages."""
         return self.launch().wait_ready(timeout)
 
-    def wait_ready(self, timeout: float = 60) -> "Gateway":
+    def wait_ready(self, timeout: float = 120) -> "Gateway":
         """Wait until a launched gateway takes messages."""
         self._until(self._is_ready, timeout, "ready")
         self.ready_s = time.monotonic() - self._began
         return self
 
-    def wait_platform(self, name: str, state: str = "connected", timeout: float = 30) -> None:
+    def wait_platform(self, name: str, state: str = "connected", timeout: float = 60) -> None:
         """Wait until `gateway_state.json` shows the platform in a state."""
         self._until(lambda: self.platform(name).get("state") == state, timeout, f"{name} {state}")
 
-    def wait_log(self, text: str, timeout: float = 30, name: str = "logs/gateway.log") -> None:
+    def wait_log(self, text: str, timeout: float = 60, name: str = "logs/gateway.log") -> None:
         """Wait until a log holds a text."""
         self._until(lambda: text in self.log(name), timeout, f"{text!r} in {name}")
 
@@ -155,23 +136,12 @@ class Gateway:
         return found
 
     def log(self, name: str = "logs/gateway.log") -> str:
-        try:
-            return (self.home / name).read_text("utf-8", errors="replace")
-        except OSError:
-            return ""
+        return text_of(self.home / name)
 
     def logs(self) -> str:
         """All logs of this home, for a person who looks at a failed test."""
         parts = [f"--- {self.home.name}/{name}\n{self.log(name)[-12_000:]}" for name in LOGS]
         return "\n".join(parts)
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def rss_kib(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0])
 
     def stop(self, timeout: float = 25) -> int | None:
         """SIGTERM, as an operator does; SIGKILL when it does not end. Returns the exit code."""
@@ -184,12 +154,6 @@ class Gateway:
             except subprocess.TimeoutExpired:
                 self.kill()
         return self.process.returncode
-
-    def kill(self) -> None:
-        """SIGKILL the process and what it started, as a crash of the machine would."""
-        if self.process is not None and self.running:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
 
     def restart(self) -> "Gateway":
         self.stop()

@@ -120,7 +120,7 @@ class ScriptedModel:
         pattern: str,
         *,
         count: int = 1,
-        timeout: float = 30,
+        timeout: float = 60,
         where: Callable[[Asked], bool] = lambda _: True,
     ) -> Asked:
         """Block until `count` requests matched `pattern`; return the last of them."""

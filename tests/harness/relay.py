@@ -38,7 +38,9 @@ import yaml
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-WAIT_S = 10.0
+from tests.harness.process import Child, plain_env, text_of
+
+WAIT_S = 30.0
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 Json = dict[str, Any]
@@ -60,7 +62,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class RelayProcess:
+class RelayProcess(Child):
     """`python -m hermes_bridge serve` with its configuration, store and log in `folder`."""
 
     def __init__(
@@ -74,7 +76,6 @@ class RelayProcess:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
         self.tokens: dict[str, str] = {}
         listed = [self._agent(agent) for agent in agents]
         base: Json = {
@@ -86,13 +87,7 @@ class RelayProcess:
         self.config: Json = {**base, **(config or {})}
         self.write(self.config)
         self._unused = iter([entry["name"] for entry in listed])
-        self.env = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "HOME": str(folder),
-            "PYTHONUNBUFFERED": "1",
-            "LANG": "C.UTF-8",
-            **(env or {}),
-        }
+        self.env = plain_env(folder, env)
 
     def _agent(self, agent: str | Mapping[str, Any]) -> Json:
         entry = {"name": agent} if isinstance(agent, str) else dict(agent)
@@ -133,36 +128,16 @@ class RelayProcess:
         """An agent that no test of this module used before (`agents=crowd(50)`)."""
         return next(self._unused)
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "the relay was not started"
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
     # Life
 
     def launch(self) -> "RelayProcess":
         """Start the process and do not wait."""
-        assert not self.running, "the relay runs already"
-        with (
-            (self.folder / "stderr.log").open("ab") as err,
-            (self.folder / "out.log").open("ab") as out,
-        ):
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "hermes_bridge", "serve", "--config", str(self.config_file)],
-                env=self.env,
-                cwd=self.folder,
-                stdout=out,
-                stderr=err,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        command = [sys.executable, "-m", "hermes_bridge", "serve"]
+        command += ["--config", str(self.config_file)]
+        self.spawn(command, folder=self.folder, env=self.env, out="out.log", err="stderr.log")
         return self
 
-    def start(self, timeout: float = 20) -> "RelayProcess":
+    def start(self, timeout: float = 60) -> "RelayProcess":
         """Start, and wait until `/health` answers."""
         self.launch()
         end = time.monotonic() + timeout
@@ -184,13 +159,6 @@ class RelayProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the relay did not end in {timeout} s\n{self.log()}") from None
-
-    def kill(self) -> None:
-        """SIGKILL: what a crash of the machine does."""
-        assert self.process is not None
-        if self.running:
-            self.process.kill()
-        self.process.wait(10)
 
     def restart(self) -> "RelayProcess":
         """SIGTERM if it runs, then start again on the same port and database."""
@@ -237,9 +205,7 @@ class RelayProcess:
         return found
 
     def log(self) -> str:
-        with contextlib.suppress(OSError):
-            return (self.folder / "stderr.log").read_text("utf-8", errors="replace")
-        return ""
+        return text_of(self.folder / "stderr.log")
 
     def log_lines(self) -> list[Json]:
         """The log as records (`at`, `level`, `event`, fields); lines that are none are left out."""
@@ -269,14 +235,6 @@ class RelayProcess:
                 counted[json.dumps(key, sort_keys=True)] += 1
         twice = {key: count for key, count in counted.items() if count > 1}
         assert not twice, twice
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def rss_kib(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0])
 
     def __enter__(self) -> "RelayProcess":
         return self.start()
@@ -632,6 +590,8 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.reusable = True
+        self.reading: Reply | None = None
+        """The answer whose head came last, with what came of its body until now."""
 
     @classmethod
     async def open(cls, port: int, host: str = "127.0.0.1") -> "Wire":
@@ -639,6 +599,7 @@ class Wire:
             return cls(*await asyncio.open_connection(host, port, limit=2**24))
 
     async def send(self, data: bytes) -> None:
+        self.reading = None
         self.writer.write(data)
         await self.writer.drain()
 
@@ -647,7 +608,8 @@ class Wire:
         text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = text.split("\r\n")[:-2]
         headers = {k.strip().lower(): v.strip() for k, _, v in (x.partition(":") for x in lines)}
-        return Reply(int(first.split()[1]), headers, opened_at=time.monotonic())
+        self.reading = Reply(int(first.split()[1]), headers, opened_at=time.monotonic())
+        return self.reading
 
     async def rest(self, reply: Reply, method: str = "POST") -> Reply:
         """Read the body; signs of life carry the time at which they came."""
@@ -731,6 +693,15 @@ class Pending:
 
     async def result(self, timeout: float = WAIT_S) -> Any:
         return (await self.done(timeout)).result
+
+    async def streams(self, *, progress: bool = False) -> None:
+        """Wait until the call is held as a stream (and has shown progress)."""
+
+        def so() -> bool:
+            reply = self.wire.reading
+            return reply is not None and reply.streamed and bool(reply.progress or not progress)
+
+        await eventually(so, "a stream")
 
     async def hang_up(self, *, reset: bool = False) -> None:
         """End the connection before the answer."""

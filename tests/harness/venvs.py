@@ -2,7 +2,8 @@
 
 A peer has pins that clash with ours, so it never shares our environment. A folder is named after
 a hash of its requirements; an atomic marker says that it is complete; a file lock lets two test
-runs ask for it at once.
+runs ask for it at once. `python3 -m tests.harness.venvs [NAME ...]` makes them side by side, before
+any test.
 """
 
 import fcntl
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,14 +74,15 @@ def build(name: str) -> Venv:
     if marker.exists():
         return Venv(name, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_suffix(".lock")):
+    with locked(path.with_name(path.name + ".lock")):
         if not marker.exists():
             print(f"building {name} (once; about a minute) in {path}", file=sys.stderr, flush=True)
             shutil.rmtree(path, ignore_errors=True)
             try:
                 run([sys.executable, "-m", "venv", str(path)])
                 pip = [str(path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-                run([*pip, "install", "--quiet", *requirements])
+                # Of thousands of modules few are imported: those are compiled at their first use.
+                run([*pip, "install", "--quiet", "--no-compile", *requirements])
             except Unavailable:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
@@ -104,3 +107,18 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main(names: list[str]) -> int:
+    """Make these environments, or all; 1 when one cannot be made."""
+    chosen = names or list(REQUIREMENTS)
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        made = list(pool.map(ready, chosen))
+    for name, one in zip(chosen, made, strict=True):
+        if isinstance(one, Unavailable):
+            print(f"{name} cannot be built: {one}", file=sys.stderr)
+    return int(any(isinstance(one, Unavailable) for one in made))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,8 @@
 """A world of real parts: one relay, two bots with real Hermes gateways, one scripted model.
 
-Made once a module and version, since a gateway takes seconds to start. Tests that end a part start
-it again, or use parts of their own (`gateways`, `relays`).
+Made once a version for all modules, since a gateway takes seconds of CPU to start (`dealing.py` keeps
+them in one worker). A test that ends a part leaves it to the next one to start it again
+(`everything_is_up`), or uses parts of its own.
 """
 
 import sys
@@ -12,15 +13,16 @@ from typing import Any
 
 import pytest
 from tests.e2e.hermes.asked_relay import Relay, free_port, token_of
-from tests.harness.fixtures import HERMES, peer
 from tests.harness.gateway import Gateway, merged
 from tests.harness.llm import Say, ScriptedModel
+from tests.harness.venvs import Venv
 
 import hermes_bridge.plugins.bridge as plugin
 
 PLUGIN = Path(plugin.__file__).parent
 NAME = "hermes-bridge"
-OTHERS = ("carl", "asker")
+OTHERS = ("m", "carl", "asker")
+"""`m` is a third bot of one test; the last two only ask."""
 
 
 @dataclass
@@ -38,7 +40,9 @@ class World:
         return self.relay.ask("asker", to, message, **args)
 
 
-def bot(venv: Any, home: Path, relay: Relay, llm: ScriptedModel, name: str, **more: Any) -> Gateway:
+def bot(
+    venv: Venv, home: Path, relay: Relay, llm: ScriptedModel, name: str, **more: Any
+) -> Gateway:
     """Make the gateway of a bot with the plugin installed as the installer would."""
     base = {
         "plugins": {"enabled": [NAME]},
@@ -46,7 +50,7 @@ def bot(venv: Any, home: Path, relay: Relay, llm: ScriptedModel, name: str, **mo
     }
     config = merged(base, more.pop("config", {}))
     token = more.pop("token", None) or token_of(name)
-    env = {"HERMES_BRIDGE_TOKEN": token, "HERMES_BRIDGE_RELAY_URL": relay.url}
+    env = {"HERMES_BRIDGE_TOKEN": token, "HERMES_BRIDGE_RELAY_URL": relay.bridge_url}
     return Gateway(
         venv,
         home,
@@ -59,13 +63,12 @@ def bot(venv: Any, home: Path, relay: Relay, llm: ScriptedModel, name: str, **mo
     )
 
 
-@pytest.fixture(scope="module", params=HERMES)
+@pytest.fixture(scope="session")
 def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, hermes: Venv, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    venv = peer(f"hermes-{request.param}")
     folder = tmp_path_factory.mktemp("world")
-    relay = Relay(folder / "relay", ("a", "b", *OTHERS), **getattr(request.module, "LIMITS", {}))
+    relay = Relay(folder / "relay", ("a", "b", *OTHERS))
     port = free_port()
     failed_before = request.session.testsfailed
     route = {"secret": "s", "prompt": "{message}", "deliver": "log"}
@@ -74,27 +77,39 @@ def world(
     with ScriptedModel() as llm:
         llm.when("warm up", Say("warm"))
         bots = [
-            bot(venv, folder / "a", relay, llm, "a", config=webhook),
-            bot(venv, folder / "b", relay, llm, "b"),
+            bot(hermes, folder / "a", relay, llm, "a", config=webhook),
+            bot(hermes, folder / "b", relay, llm, "b"),
         ]
         try:
             relay.start()
             for one in bots:
                 one.launch()
             for one in bots:
-                one.wait_ready(90)
+                one.wait_ready(150)
             relay.wait_online("a", "b")
             for name in ("a", "b"):
                 warm_up(relay, name)
             yield World(relay, llm, *bots, webhook=port)
         finally:
             for one in bots:
-                one.stop(5)
+                one.stop(10)
             relay.close()
             if request.session.testsfailed > failed_before:
                 print(f"--- relay\n{relay.log()[-20_000:]}", file=sys.stderr)
                 for one in bots:
                     print(one.logs(), file=sys.stderr)
+
+
+@pytest.fixture
+def everything_is_up(world: World) -> None:
+    """Whatever the test before has ended is up again."""
+    if not world.relay.running:
+        world.relay.start()
+    if not world.b.running:
+        world.b.start()
+    world.relay.wait_online("a", "b")
+    world.llm.when("warm up", Say("warm"))  # the newest rule wins
+    warm_up(world.relay, "b")
 
 
 def warm_up(relay: Relay, name: str) -> None:

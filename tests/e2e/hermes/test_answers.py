@@ -1,7 +1,6 @@
 """What becomes the answer of a real bot, and what never does."""
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -9,9 +8,6 @@ from tests.e2e.hermes.conftest import World
 from tests.harness.llm import Call, Fail, Say
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
-
-LIMITS = {"ask_timeout_ms": 6_000}
-"""Short, so that a tool can run for three windows."""
 
 
 def test_the_final_text_is_the_answer(world: World) -> None:
@@ -41,7 +37,7 @@ def test_a_conversation_has_a_memory_and_a_new_one_has_none(world: World) -> Non
 
 
 def test_notices_of_a_long_turn_are_not_the_answer(world: World) -> None:
-    world.llm.when("take your time", Say("here it is", delay=4))
+    world.llm.when("take your time", Say("here it is", delay=2.5))
     done = world.ask("b", "take your time")
     assert done["answer"] == "here it is"
 
@@ -109,10 +105,12 @@ def test_two_conversations_run_side_by_side(world: World) -> None:
 def test_a_tool_that_runs_three_windows_long_does_not_time_out(world: World) -> None:
     command = Call("terminal", {"command": "sleep 19; echo slept"})
     world.llm.when("sleep well", command, Say("tool said {result}"))
-    began = time.monotonic()
-    done = world.ask("b", "sleep well")
-    assert "slept" in done["answer"]
-    assert time.monotonic() - began > 3 * world.relay.settings["ask_timeout_ms"] / 1000
+    usual = world.relay.config["ask_timeout_ms"]
+    world.relay.reload(ask_timeout_ms=6_000)
+    try:
+        assert "slept" in world.ask("b", "sleep well")["answer"]
+    finally:
+        world.relay.reload(ask_timeout_ms=usual)
 
 
 def test_a_command_that_needs_approval_is_denied_and_the_asker_told(world: World) -> None:
@@ -130,15 +128,14 @@ def test_a_question_back_is_the_answer(world: World) -> None:
 
 
 def test_a_cancelled_question_stops_its_turn_and_the_next_one_runs(world: World) -> None:
-    world.llm.when("never mind", Call("terminal", {"command": "sleep 80"}), Say("late"))
+    world.llm.when("never mind", Call("terminal", {"command": "sleep 100"}), Say("much-too-late"))
     world.llm.when("then this", Say("this"))
     asked = world.relay.call("asker", "ask_agent", to="b", message="never mind", wait_ms=0)
     world.llm.wait_for("never mind")
     assert world.relay.call("asker", "cancel_ask", request_id=asked["request_id"])["ok"]
-    began = time.monotonic()
     same = {"conversation_id": asked["conversation_id"]}
     assert world.ask("b", "then this", **same)["answer"] == "this"
-    assert time.monotonic() - began < 70
+    assert "much-too-late" not in str(world.llm.wait_for("then this").messages), "it waited for the tool"
 
 
 def _id_of(world: World, text: str) -> str:

@@ -9,11 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.e2e.hermes.asked_relay import Relay, token_of
 from tests.e2e.hermes.conftest import World, bot, warm_up
-from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say
-from tests.harness.venvs import Venv
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 
@@ -77,12 +74,8 @@ def test_two_bots_talk_over_many_turns_of_one_conversation(world: World) -> None
 def test_a_bot_lists_agents_and_sees_itself_and_who_is_online(world: World) -> None:
     world.llm.when("who is there", Call("list_agents"), Say("{result}"))
     listed = json.loads(world.ask("a", "who is there?")["answer"])
-    assert {x["name"]: x["online"] for x in listed} == {
-        "a": True,
-        "b": True,
-        "carl": False,
-        "asker": False,
-    }
+    online = {x["name"]: x["online"] for x in listed}
+    assert online == {"a": True, "b": True, "m": False, "carl": False, "asker": False}
 
 
 def test_a_person_on_another_platform_asks_a_bot_through_this_one(world: World) -> None:
@@ -106,45 +99,32 @@ def post(port: int, message: str) -> None:
 
 def test_through_two_mcp_entries_a_bot_answers_while_it_asks(world: World, tmp_path: Path) -> None:
     """The way without native tools: one entry to ask, one to answer (Hermes locks per entry)."""
-    headers = {"Authorization": "Bearer " + token_of("a")}
-    entry = {"url": f"{world.relay.http}/mcp", "headers": headers, "timeout": 120}
-    asking = {**entry, "tools": {"include": ["ask_agent", "wait_answer", "list_agents"]}}
-    answering = {**entry, "tools": {"include": ["reply"]}}
-    relay = Relay(tmp_path / "relay", ("a", "b", "carl", "asker")).start()
-    for one in (asking, answering):
-        one["url"] = f"{relay.http}/mcp"
-    servers = {"bridge-ask": asking, "bridge-answer": answering}
-    venv: Venv = world.a.venv
-    two = [
-        bot(venv, tmp_path / "a", relay, world.llm, "a", config={"mcp_servers": servers}),
-        bot(venv, tmp_path / "b", relay, world.llm, "b"),
-    ]
+    relay = world.relay
+    headers = {"Authorization": "Bearer " + relay.token("m")}
+    entry = {"url": relay.mcp_url, "headers": headers, "timeout": 120}
+    servers = {
+        "bridge-ask": {**entry, "tools": {"include": ["ask_agent", "wait_answer", "list_agents"]}},
+        "bridge-answer": {**entry, "tools": {"include": ["reply"]}},
+    }
     gate = threading.Event()
     by_mcp = Call("mcp__bridge_ask__ask_agent", {"to": "b", "message": "think hard"})
     reply = Call("mcp__bridge_answer__reply", {"request_id": "{rid}", "answer": "through mcp"})
     world.llm.when("ask over mcp", by_mcp, Say("mcp got {result}"))
     world.llm.when("think hard", Say("hard thought", gate=gate), model="model-b")
     world.llm.when(r"request_id=(?P<rid>[\w-]+).*answer over mcp", reply, Say("said it"))
+    third = bot(
+        world.a.venv, tmp_path / "m", relay, world.llm, "m", config={"mcp_servers": servers}
+    )
     try:
-        _start(two, relay)
-        waiting = relay.ask_soon("asker", "a", "ask over mcp")
-        world.llm.wait_for("think hard")
-        assert relay.ask("carl", "a", "answer over mcp")["answer"] == "through mcp"
+        third.start()
+        relay.wait_online("m")
+        warm_up(relay, "m")
+        waiting = relay.ask_soon("asker", "m", "ask over mcp")
+        world.llm.wait_for("think hard", timeout=60)
+        assert relay.ask("carl", "m", "answer over mcp")["answer"] == "through mcp"
         assert not waiting.done(), waiting.result()
         gate.set()
-        assert "hard thought" in waiting.result(30)["answer"]
+        assert "hard thought" in waiting.result(60)["answer"]
     finally:
         gate.set()
-        for one in two:
-            one.stop(5)
-        relay.close()
-
-
-def _start(bots: list[Gateway], relay: Relay) -> None:
-    for one in bots:
-        one.launch()
-    for one in bots:
-        one.wait_ready(90)
-    relay.wait_online("a", "b")
-    for name in ("a", "b"):
-        warm_up(relay, name)
+        third.stop(10)

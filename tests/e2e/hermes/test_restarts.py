@@ -2,7 +2,7 @@
 
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,21 +10,19 @@ from tests.e2e.hermes.asked_relay import Relay
 from tests.e2e.hermes.conftest import NAME, World, bot, warm_up
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say
+from tests.harness.relay import until
+from tests.harness.venvs import Venv
+from tests.plugins.bridge.fake_relay import FakeRelay
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
 
-
-@pytest.fixture(autouse=True)
-def _everything_is_up(world: World) -> None:
-    """Whatever the test before has ended is up again."""
-    if world.relay.process is None or world.relay.process.poll() is not None:
-        world.relay.start()
-    if not world.b.running:
-        world.b.start()
-    world.relay.wait_online("a", "b", timeout=60)
-    warm_up(world.relay, "b")
+TOKEN = "not-the-token-" + "x" * 20
 
 
+UP = pytest.mark.usefixtures("everything_is_up")
+
+
+@UP
 def test_a_relay_restarted_while_a_turn_runs_gets_the_answer(world: World) -> None:
     gate = threading.Event()
     world.llm.when("across a restart", Say("still here", gate=gate))
@@ -38,6 +36,7 @@ def test_a_relay_restarted_while_a_turn_runs_gets_the_answer(world: World) -> No
     assert len(world.llm.texts("across a restart")) == 1
 
 
+@UP
 def test_a_relay_killed_while_a_bot_waits_in_an_ask_gives_it_the_answer(world: World) -> None:
     gate = threading.Event()
     nested = Call("ask_agent", {"to": "b", "message": "deep thought"})
@@ -52,22 +51,23 @@ def test_a_relay_killed_while_a_bot_waits_in_an_ask_gives_it_the_answer(world: W
     assert "forty-two" in follow(world.relay, asked["request_id"])["answer"]
 
 
+@UP
 def test_a_bot_killed_in_a_turn_that_stays_away_is_disconnected(world: World) -> None:
+    usual = world.relay.config["reconnect_grace_ms"]
+    world.relay.reload(reconnect_grace_ms=2_000)
     world.llm.when("die now", Say("never", gate=threading.Event()))
     asked = world.relay.ask_soon("asker", "b", "die now")
     world.llm.wait_for("die now")
     began = time.monotonic()
     world.b.kill()
-    done = asked.result(30)
-    assert done["error"] == "agent_disconnected"
-    assert time.monotonic() - began > world.relay.settings["reconnect_grace_ms"] / 1000 - 1
+    assert asked.result(60)["error"] == "agent_disconnected"
+    assert time.monotonic() - began > 1.5, "the grace was not waited for"
+    world.relay.reload(reconnect_grace_ms=usual)
 
 
+@UP
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_bot_that_is_back_within_the_grace_answers(world: World, end: str) -> None:
-    world.relay.settings["reconnect_grace_ms"] = 60_000
-    world.relay.reload()
-    world.llm.when("warm up", Say("warm"))
     gate = threading.Event()
     world.llm.when(f"survive a {end}", Say("I am back", gate=gate))
     asked = world.relay.ask_soon("asker", "b", f"survive a {end}")
@@ -75,51 +75,66 @@ def test_a_bot_that_is_back_within_the_grace_answers(world: World, end: str) -> 
     world.b.kill() if end == "kill" else world.b.stop()
     gate.set()
     world.b.start()
-    assert asked.result(60).get("answer") == "I am back", asked.result()
+    assert asked.result(90).get("answer") == "I am back", asked.result()
     seen = world.llm.texts(f"survive a {end}")
     assert len(seen) == 2
     assert "You were interrupted" in seen[1]
 
 
-def test_a_relay_that_is_down_at_the_bots_start_is_joined_later(
-    world: World, tmp_path: Path
-) -> None:
-    relay = Relay(tmp_path / "late", ("n", "asker"))
-    late = bot(world.a.venv, tmp_path / "n", relay, world.llm, "n")
+@pytest.fixture(scope="module")
+def newcomer(
+    hermes: Venv, world: World, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Gateway, Relay]]:
+    """A third bot, started before its relay, which knows it by another token."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    relay = Relay(folder / "relay", ("n", "asker"))
+    gateway = bot(hermes, folder / "n", relay, world.llm, "n", token=TOKEN)
     try:
-        late.start()
-        late.wait_platform(NAME, "retrying")
-        assert "cannot reach the relay" in late.platform(NAME)["error_message"]
-        relay.start()
-        late.wait_platform(NAME)
-        warm_up(relay, "n")
-        lines = [line for line in late.log().splitlines() if "cannot reach" in line]
-        assert len(lines) == 1
-        assert "/plugins/hermes-bridge/" not in traces(late)
+        yield gateway.start(), relay
     finally:
-        late.stop(5)
+        gateway.stop(10)
         relay.close()
 
 
-def test_a_wrong_token_is_one_clear_line_and_joins_after_a_reload(
-    world: World, tmp_path: Path
+def test_a_relay_that_is_down_at_the_bots_start_is_joined_later_and_a_wrong_token_after_a_reload(
+    newcomer: tuple[Gateway, Relay], world: World
 ) -> None:
-    relay = Relay(tmp_path / "strict", ("n", "asker")).start()
-    wrong = bot(world.a.venv, tmp_path / "n", relay, world.llm, "n", token="wrong-" + "x" * 20)
-    try:
-        wrong.start()
-        wrong.wait_platform(NAME, "retrying")
-        assert "token refused" in wrong.platform(NAME)["error_message"]
-        relay.tokens["n"] = "wrong-" + "x" * 20
-        relay.reload()
-        wrong.wait_platform(NAME, timeout=60)
-        lines = [line for line in wrong.log().splitlines() if "token refused" in line]
-        assert len(lines) == 1
-        assert "/plugins/hermes-bridge/" not in traces(wrong)
-        assert "wrong-xxx" not in wrong.log() + wrong.log("gateway.out")
-    finally:
-        wrong.stop(5)
-        relay.close()
+    """Each trouble is one clear line."""
+    gateway, relay = newcomer
+    gateway.wait_platform(NAME, "retrying")
+    assert "cannot reach the relay" in gateway.platform(NAME)["error_message"]
+    relay.start()
+    until(lambda: "token refused" in str(gateway.platform(NAME)), "the refusal shown", 90)
+    assert gateway.platform(NAME)["state"] == "retrying"
+    relay.reload(agents=[{"name": "n", "token": TOKEN}, "asker"])
+    gateway.wait_platform(NAME, timeout=90)
+    world.llm.when("warm up", Say("warm"))
+    warm_up(relay, "n")
+    for words in ("cannot reach", "token refused"):
+        assert len([line for line in gateway.log().splitlines() if words in line]) == 1
+    assert "/plugins/hermes-bridge/" not in traces(gateway)
+    assert TOKEN not in gateway.log() + gateway.log("gateway.out")
+
+
+def test_a_wake_sent_twice_runs_once_also_across_a_restart_of_the_gateway(
+    newcomer: tuple[Gateway, Relay], world: World
+) -> None:
+    gateway, real = newcomer
+    real.stop()
+    world.llm.when("only once", Say("done once"))
+    with FakeRelay(token=TOKEN, port=real.port) as relay:
+        gateway.wait_platform(NAME, timeout=90)
+        relay.expect(type="hello", timeout=90)
+        relay.wake("r1", "only once")
+        relay.wake("r1", "only once", attempt=2)
+        assert relay.reply("r1", timeout=60)["answer"] == "done once"
+        gateway.restart()
+        gateway.wait_platform(NAME)
+        relay.wake("r1", "only once", attempt=3)
+        relay.expect(type="call", tool="reply", args__request_id="r1", count=2, timeout=60)
+        relay.wake("r2", "only once more")
+        relay.reply("r2", timeout=60)
+        assert len(world.llm.texts("only once")) == 2
 
 
 def follow(relay: Relay, request_id: str) -> Any:

@@ -48,7 +48,8 @@ async def test_sigterm_ends_it_with_agents_connected_and_asks_held(relays: Make)
         held = [await a.start("ask_agent", ask), await modern.start("ask_agent", ask, progress=1)]
         on_link = asyncio.create_task(b.call("ask_agent", {"to": "c", "message": "?"}))
         wakes = [await b.wake(), await b.wake(), await seed.wake()]
-        await asyncio.sleep(1.2)  # by now the calls are streams
+        for pending in held:
+            await pending.streams()
         held.append(await a.start("ask_agent", ask))  # and this one is not
         await b.wake()
         silent, half = await Wire.open(relay.port), await Wire.open(relay.port)

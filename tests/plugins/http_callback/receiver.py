@@ -71,15 +71,24 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/cb"
 
-    def wait(self, count: int, seconds: float = 30.0, *, accepted: bool = False) -> list[Got]:
-        """Block until so many requests came (or were answered with a 2xx)."""
+    def wait(
+        self,
+        count: int,
+        seconds: float = 30.0,
+        *,
+        accepted: bool = False,
+        where: Callable[[Got], bool] = lambda got: True,
+    ) -> list[Got]:
+        """Block until so many requests of a kind came (or were answered with a 2xx)."""
         end = time.monotonic() + seconds
         with self._changed:
-            while len(self.accepted if accepted else self.got) < count:
+            while True:
+                found = [one for one in (self.accepted if accepted else self.got) if where(one)]
+                if len(found) >= count:
+                    return found
                 left = end - time.monotonic()
-                assert left > 0, f"{len(self.got)} of {count} requests came: {self.got}"
+                assert left > 0, f"{len(found)} of {count} requests came: {self.got}"
                 self._changed.wait(left)
-        return list(self.accepted if accepted else self.got)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

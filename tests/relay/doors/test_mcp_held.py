@@ -137,7 +137,7 @@ async def test_a_modern_client_that_hangs_up_a_stream_cancels_its_ask(
     client = mcp(relay.agent(), era="modern")
     async with Bot(relay, relay.agent(), hello=True) as bot:
         pending, rid = await begun(client, bot)
-        await asyncio.sleep(1.5)  # by now it is a stream
+        await pending.streams()
         await pending.hang_up()
         assert (await bot.cancelled())["request_id"] == rid
 
@@ -278,7 +278,8 @@ async def test_a_note_of_any_text_is_shown_as_progress(relay: RelayProcess, mcp:
         other = mcp(relay.agent())
         beside = await other.start("ask_agent", {"to": bot.name, "message": "2"}, progress="u")
         second = (await bot.wake())["request_id"]
-        await asyncio.sleep(1.6)
+        for call in (pending, beside):
+            await call.streams(progress=True)
         await bot.reply(rid, "done")
         await bot.reply(second, "done")
         reply = await pending.done()
@@ -296,7 +297,8 @@ async def test_a_progress_token_of_any_kind_comes_back(relay: RelayProcess, mcp:
             for token in tokens
         ]
         wakes = [await bot.wake() for _ in tokens]
-        await asyncio.sleep(1.6)
+        for pending in held:
+            await pending.streams(progress=True)
         for wake in wakes:
             await bot.reply(wake["request_id"], "!")
         replies = [await pending.done() for pending in held]
