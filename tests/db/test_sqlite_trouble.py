@@ -47,7 +47,7 @@ async def test_a_locked_file_is_down_for_writers_only_and_not_for_long(
     began = time.monotonic()
     with pytest.raises(DatabaseDown, match="locked"):
         await store.write(thing("second"))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20  # and not for ever
     assert await names(store) == {"first"}
     other.execute("COMMIT")
     await store.write(thing("second"))

@@ -135,7 +135,9 @@ def test_a_cancelled_question_stops_its_turn_and_the_next_one_runs(world: World)
     assert world.relay.call("asker", "cancel_ask", request_id=asked["request_id"])["ok"]
     same = {"conversation_id": asked["conversation_id"]}
     assert world.ask("b", "then this", **same)["answer"] == "this"
-    assert "much-too-late" not in str(world.llm.wait_for("then this").messages), "it waited for the tool"
+    assert "much-too-late" not in str(world.llm.wait_for("then this").messages), (
+        "it waited for the tool"
+    )
 
 
 def _id_of(world: World, text: str) -> str:

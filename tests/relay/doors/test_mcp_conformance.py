@@ -1,7 +1,6 @@
 """The MCP endpoint, rule by rule, in both protocol eras (docs/protocol/mcp.md)."""
 
 import json
-import time
 
 import pytest
 from tests.harness.relay import (
@@ -535,11 +534,9 @@ async def test_ping_and_lists_answer_at_once_while_asks_are_held(relay: RelayPro
     async with Bot(relay, two, hello=True) as bot, Mcp(relay, one) as client:
         held = [await client.start("ask_agent", {"to": two, "message": str(i)}) for i in range(20)]
         wakes = [await bot.wake() for _ in held]
-        began = time.monotonic()
         assert (await client.rpc("ping")).message["result"] == {}
         assert len((await client.rpc("tools/list")).message["result"]["tools"]) == 5
         assert await client.tool("list_agents")
-        assert time.monotonic() - began < 5  # generous; the point is that it waits for no ask
         assert not any(pending.reading.done() for pending in held)
         for wake in wakes:
             await bot.reply(wake["request_id"], "done")
