@@ -38,8 +38,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             wanted[f"hermes-{params.get('hermes')}"] = None
         if "mcp_client" in names:
             wanted[f"mcp-{params.get('mcp_client')}"] = None
-    for name in wanted:
-        reason = venvs.ready(name) if name in venvs.REQUIREMENTS else None
+    known = [name for name in wanted if name in venvs.REQUIREMENTS]
+    for name, reason in venvs.all_ready(known).items():
         if isinstance(reason, Unavailable):
             print(f"{name} cannot be built: {reason}", file=sys.stderr)
 

@@ -85,7 +85,7 @@ class Gateway(Child):
         whole = yaml.safe_load(self.config_file.read_text("utf-8"))
         self.config_file.write_text(yaml.safe_dump(merged(whole, more), sort_keys=False), "utf-8")
 
-    def cli(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def cli(self, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a `hermes` command in this home."""
         return subprocess.run(
             [str(self.venv.script("hermes")), *args],

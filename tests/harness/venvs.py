@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,6 +65,13 @@ def ready(name: str) -> Venv | Unavailable:
         return reason
 
 
+def all_ready(names: Iterable[str]) -> dict[str, Venv | Unavailable]:
+    """Return these environments, made side by side."""
+    chosen = list(names)
+    with ThreadPoolExecutor(max(len(chosen), 1)) as pool:
+        return dict(zip(chosen, pool.map(ready, chosen), strict=True))
+
+
 def build(name: str) -> Venv:
     """Return the environment, making it if need be. Raises: Unavailable."""
     requirements = REQUIREMENTS[name]
@@ -111,13 +118,11 @@ def locked(path: Path) -> Iterator[None]:
 
 def main(names: list[str]) -> int:
     """Make these environments, or all; 1 when one cannot be made."""
-    chosen = names or list(REQUIREMENTS)
-    with ThreadPoolExecutor(len(chosen)) as pool:
-        made = list(pool.map(ready, chosen))
-    for name, one in zip(chosen, made, strict=True):
+    made = all_ready(names or REQUIREMENTS)
+    for name, one in made.items():
         if isinstance(one, Unavailable):
             print(f"{name} cannot be built: {one}", file=sys.stderr)
-    return int(any(isinstance(one, Unavailable) for one in made))
+    return int(any(isinstance(one, Unavailable) for one in made.values()))
 
 
 if __name__ == "__main__":
