@@ -7,6 +7,8 @@ it a server of its own, to stop, freeze and break::
         postgres_server.stop(); ...; postgres_server.start()
 """
 
+import asyncio
+import atexit
 import contextlib
 import importlib.util
 import itertools
@@ -18,6 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ _OPTIONS = {
     "max_wal_size": "256MB",
     "autovacuum": "off",
 }
+_TEMPLATE: list[Path] = []
 _ENV = {"PATH": "/usr/bin:/bin", "LANG": "C"}
 
 
@@ -50,10 +54,9 @@ class PostgresServer:
         self._user = _unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._user:
-            os.chown(folder, self._user["user"], self._user["group"])
-        self._run("initdb", "-D", str(folder), "-U", "hermes", "-A", "trust", "-E", "UTF8", "-N")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # A second server of a run is a copy of what the first began with: initdb takes seconds.
+        subprocess.run(["cp", "-a", str(self._template()), str(folder)], check=True)
 
     def start(self) -> "PostgresServer":
         options = [part for k, v in _OPTIONS.items() for part in ("-c", f"{k}={v}")]
@@ -94,18 +97,29 @@ class PostgresServer:
         return f"postgresql://hermes@127.0.0.1:{self.port}/{database}"
 
     def sql(self, text: str, *, database: str) -> None:
-        """Run one statement as the superuser, in a process of its own."""
-        program = (
-            "import asyncio, asyncpg, sys\n"
-            "async def main():\n"
-            "    c = await asyncpg.connect(sys.argv[1])\n"
-            "    await c.execute(sys.argv[2])\n"
-            "    await c.close()\n"
-            "asyncio.run(main())\n"
-        )
-        import sys
+        """Run one statement as the superuser, on a loop of its own."""
+        import asyncpg
 
-        subprocess.run([sys.executable, "-c", program, self.url(database), text], check=True)
+        async def main() -> None:
+            connection = await asyncpg.connect(self.url(database), timeout=30)
+            await connection.execute(text)
+            await connection.close()
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, main()).result(60)
+
+    def _template(self) -> Path:
+        if not _TEMPLATE:
+            made = Path(tempfile.mkdtemp(prefix="hermes-bridge-pg-new-", dir=_memory()))
+            atexit.register(_forget_template)
+            made.chmod(0o755)
+            data = made / "data"
+            data.mkdir()
+            if self._user:
+                os.chown(data, self._user["user"], self._user["group"])
+            self._run("initdb", "-D", str(data), "-U", "hermes", "-A", "trust", "-E", "UTF8", "-N")
+            _TEMPLATE.append(data)
+        return _TEMPLATE[0]
 
     def _signal(self, number: int) -> None:
         assert self._process is not None
@@ -147,6 +161,14 @@ def _binaries() -> Path:
     return Path(next(iter(found.submodule_search_locations))) / "pginstall" / "bin"
 
 
+def _memory() -> str | None:
+    """A folder in memory, where there is room: a test's databases are thousands of small files."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage("/dev/shm").free > 2_000_000_000 and os.access("/dev/shm", os.W_OK):
+            return "/dev/shm"
+    return None
+
+
 def _unprivileged() -> dict[str, Any]:
     """The server refuses to run as root: name somebody else."""
     if os.geteuid() != 0:
@@ -158,7 +180,7 @@ def _unprivileged() -> dict[str, Any]:
 def _make() -> PostgresServer:
     from tests.conftest import missing
 
-    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="hermes-bridge-pg-", dir=_memory()))
     folder.chmod(0o755)
     try:
         return PostgresServer(folder / "data").start()
@@ -175,8 +197,20 @@ def _served() -> Iterator[PostgresServer]:
     shutil.rmtree(server.folder.parent, ignore_errors=True)
 
 
+def _forget_template() -> None:
+    while _TEMPLATE:
+        shutil.rmtree(_TEMPLATE.pop().parent, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
-def shared_postgres() -> Iterator[PostgresServer]:
+def postgres_template() -> Iterator[None]:
+    """Workers of a parallel run end without `atexit`."""
+    yield
+    _forget_template()
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(postgres_template: None) -> Iterator[PostgresServer]:
     """The run's one server."""
     yield from _served()
 
@@ -188,6 +222,6 @@ def postgres_url(shared_postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(postgres_template: None) -> Iterator[PostgresServer]:
     """A server of this test's own, to break."""
     yield from _served()

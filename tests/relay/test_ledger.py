@@ -245,8 +245,8 @@ async def test_a_search_finds_words_in_every_text(new_database: Make) -> None:
     await ledger.database.close()
 
 
-async def indexed(ledger: Ledger) -> None:
-    while await ledger.read_words(3):
+async def indexed(ledger: Ledger, step: int = 3) -> None:
+    while await ledger.read_words(step):
         pass
 
 
@@ -259,7 +259,7 @@ async def with_history(make: Make, *exchanges: Exchange) -> Ledger:
     ledger = await opened(make)
     await put(ledger, *exchanges)
     await put(ledger, *(exchange(f"new{n}", at=NOW + n, message="other") for n in range(2_000)))
-    await indexed(ledger)
+    await indexed(ledger, 500)
     return ledger
 
 
@@ -381,6 +381,6 @@ async def test_without_full_text_search_history_is_searched_slowly_and_all_else_
     able = Ledger(SqliteDatabase(tmp_path / "store.db"))  # the same file under another SQLite
     await able.open()
     assert able.searchable
-    await indexed(able)
+    await indexed(able, 500)
     assert len(await able.search("oth", 3_000)) == 2_000
     await able.database.close()
