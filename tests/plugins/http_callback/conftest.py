@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ class Plugin:
             return asyncio.run(ask())
         except TimeoutError:
             raise AssertionError(f"{id} is not {state}: {self.row(id)}") from None
+
+    def wait_ready(self, seconds: float = 30.0) -> None:
+        """Wait until the worker delivers (it tells nobody)."""
+        worker, end = self.service.worker, time.monotonic() + seconds
+        assert worker is not None
+        while not worker.turns.open:
+            assert time.monotonic() < end, "the worker never started"
+            time.sleep(0.01)
 
     def stop(self) -> None:
         worker = self.service.worker

@@ -10,6 +10,7 @@ from hermes_bridge.plugins.http_callback.breaker import (
     LONGEST_PAUSE_MS,
     Gate,
 )
+from hermes_bridge.plugins.http_callback.pace import Pace
 
 
 def fail(gate: Gate, now: int, times: int = 1) -> None:
@@ -69,7 +70,7 @@ def test_a_receiver_that_asks_for_time_gets_it() -> None:
 
 
 def test_a_rate_spreads_the_calls() -> None:
-    gate, now, started = Gate(concurrency=100, rate=10), 0, 0
+    gate, now, started = Gate(Pace(100), rate=10), 0, 0
     while now < 10_000:
         count = gate.slots(now)
         gate.started(count, now)
@@ -84,7 +85,7 @@ class GateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate(concurrency=3)
+        self.gate = Gate(Pace(3))
         self.now = 0
         self.flying = 0
 

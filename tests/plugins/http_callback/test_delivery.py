@@ -4,8 +4,10 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
@@ -108,6 +110,58 @@ def test_a_refused_connection_is_tried_again(plugins: Plugins) -> None:
     with back:
         assert back.wait(1)[0].id == receipt.id
         plugin.wait_state(receipt.id, "delivered")
+
+
+def test_a_row_whose_receiver_is_free_is_leased_while_it_is_stored(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    plugin = plugins(concurrency=1)
+    plugin.wait_ready()
+    first = plugin.answer(receiver.url, "m1")
+    assert first.state == "sending"
+    row = plugin.wait_state(first.id, "delivered")
+    assert row["attempts"] == 1
+
+
+def test_a_promise_that_could_not_be_stored_leaves_the_receiver_free(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    from hermes_bridge.plugins.http_callback.store import OutboxUnavailable
+
+    plugin = plugins(concurrency=1)
+    plugin.wait_ready()
+
+    def fails(outbox: object, custody: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    desk = plugin.service.desk
+    for n in range(3):
+        begun, hold = threading.Event(), threading.Event()
+
+        def pause(outbox: object, custody: object, begun: Any = begun, hold: Any = hold) -> None:
+            begun.set()
+            hold.wait(30)
+
+        desk.submit(pause)
+        assert begun.wait(30)
+        waiting = threading.Thread(target=store_in_vain, args=(plugin, receiver.url, f"lost {n}"))
+        waiting.start()
+        while not desk._tasks:
+            time.sleep(0.01)  # the queue tells nobody that something came
+        broken = desk.submit(fails)
+        hold.set()
+        assert isinstance(broken.exception(30), OutboxUnavailable)
+        waiting.join(30)
+    kept = plugin.answer(receiver.url, "kept")
+    plugin.wait_state(kept.id, "delivered")
+    assert [got.content for got in receiver.got] == ["kept"]
+
+
+def store_in_vain(plugin: Plugin, url: str, text: str) -> None:
+    from hermes_bridge.plugins.http_callback.store import OutboxUnavailable
+
+    with pytest.raises(OutboxUnavailable):
+        plugin.send(url, text)
 
 
 @pytest.mark.clause("callback.order.2")

@@ -25,7 +25,8 @@ class OutboxMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = Store(Path(self.folder.name) / "outbox.db")
         self.generation = 0
-        self.outbox = Outbox(self.store, "owner-0")
+        self.promise = False
+        self.outbox = Outbox(self.store, "owner-0", self.offer)
         self.now, self.count = 1_000, 0
         self.hold = None if strict else HOLD
         self.flying: list[Job] = []
@@ -34,6 +35,9 @@ class OutboxMachine(RuleBasedStateMachine):
         self.touched: set[str] = set()
         self.delivered: list[str] = []
         self.origins: dict[str, str] = {}
+
+    def offer(self, endpoint: str, now: int) -> int:
+        return LEASE if self.promise else 0
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -44,9 +48,11 @@ class OutboxMachine(RuleBasedStateMachine):
         lane=st.sampled_from(LANES),
         endpoint=st.sampled_from(ENDPOINTS),
         origin=st.sampled_from([None, None, "x", "y"]),
+        promise=st.booleans(),
     )
-    def store_one(self, lane: str, endpoint: str, origin: str | None) -> None:
+    def store_one(self, lane: str, endpoint: str, origin: str | None, promise: bool) -> None:
         self.count += 1
+        self.promise = promise
         id = f"m{self.count}"
         body = f"body {self.count}".encode()
         draft = Draft(
@@ -60,6 +66,27 @@ class OutboxMachine(RuleBasedStateMachine):
             assert receipt.duplicate == (known != id)
         if not receipt.duplicate:
             self.acknowledged[id] = body
+        if receipt.job is not None:
+            assert (receipt.state, receipt.job.body) == ("sending", body)
+            self.may_go(receipt.job)
+            self.flying.append(receipt.job)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        """A lease that was not used: the attempt does not count."""
+        job = data.draw(st.sampled_from(self.flying))
+        self.flying.remove(job)
+        before = self.row(job.id)
+        with self.store.transaction(durable=False):
+            self.outbox.release(job)
+        if before[0] == "sending":
+            assert self.row(job.id)[:2] in (
+                ("pending", job.attempt - 1),
+                ("parked", job.attempt - 1),
+            )
+        else:
+            assert self.row(job.id) == before
 
     @rule(endpoint=st.sampled_from(ENDPOINTS), limit=st.integers(1, 4))
     def claim(self, endpoint: str, limit: int) -> None:
@@ -149,7 +176,7 @@ class OutboxMachine(RuleBasedStateMachine):
         lost = len(self.flying_rows())
         self.store.close()
         self.store = Store(Path(self.folder.name) / "outbox.db")
-        self.outbox = Outbox(self.store, f"owner-{self.generation}")
+        self.outbox = Outbox(self.store, f"owner-{self.generation}", self.offer)
         with self.store.transaction(durable=False):
             assert self.outbox.reclaim(self.now, (), takeover=True) == lost
         self.stale += self.flying

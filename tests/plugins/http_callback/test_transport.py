@@ -247,7 +247,10 @@ class _Raw:
             try:
                 if self._context:
                     peer = self._context.wrap_socket(peer, server_side=True)
-                peer.recv(65_536)
+                peer.settimeout(30)
+                request = chunk = peer.recv(65_536)
+                while chunk and not request.endswith(b"{}"):
+                    request += (chunk := peer.recv(65_536))
                 peer.sendall(self._answer)
                 peer.close()
             except OSError:

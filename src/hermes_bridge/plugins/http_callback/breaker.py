@@ -8,6 +8,8 @@ lets one probe through. Rows that wait behind it spend no attempts.
 from collections import deque
 from dataclasses import dataclass, field
 
+from .pace import Pace
+
 FAILURES_IN_A_ROW = 5
 WINDOW_MS, WINDOW_CALLS = 60_000, 10
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 30_000, 300_000
@@ -17,7 +19,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 30_000, 300_000
 class Gate:
     """The state of one endpoint. `pause` is the length of the present or next shut period (ms)."""
 
-    concurrency: int = 4
+    pace: Pace = field(default_factory=Pace)
     rate: float = 0.0
     failures: int = 0
     pause: int = FIRST_PAUSE_MS
@@ -34,13 +36,18 @@ class Gate:
         """Name the state for people: closed, open or probing."""
         return "probing" if self.probing else "open" if self.open_until else "closed"
 
+    @property
+    def steady(self) -> bool:
+        """Tell whether rows may be held at hand for it: it is well, fast, and not slowed down."""
+        return self.pace.quick and not (self.rate or self.open_until or self.failing_since)
+
     def slots(self, now: int) -> int:
         """Say how many calls may start now."""
         if now < self.ready_at():
             return 0
         if self.open_until:
             return 0 if self.in_flight else 1
-        free = self.concurrency - self.in_flight
+        free = self.pace.calls - self.in_flight
         if self.rate > 0:
             # A second's worth may burst; the rest is spread by `started`.
             free = min(free, max(1, int(self.rate)))
@@ -58,12 +65,26 @@ class Gate:
         if self.rate > 0:
             self._next_start = max(now, self._next_start) + int(count * 1000 / self.rate)
 
-    def ended(self, now: int, *, healthy: bool | None, hold_ms: int = 0) -> bool:
+    def ended(
+        self,
+        now: int,
+        *,
+        healthy: bool | None,
+        hold_ms: int = 0,
+        ms: int = 0,
+        crowded: bool = False,
+    ) -> bool:
         """Note that a call ended; True when the breaker opened or closed by it.
 
         `healthy` None: it says nothing about the endpoint's health (an answer like 429, a call that
-        was given up). `hold_ms` is what the receiver asked for with `Retry-After`.
+        was given up). `hold_ms` is what the receiver asked for with `Retry-After`, `ms` how long it
+        took; `crowded`: other endpoints need the room.
         """
+        if healthy:
+            full = self.in_flight >= self.pace.calls
+            self.pace.answered(ms, wanted=full, crowded=crowded)
+        elif hold_ms or healthy is False:
+            self.pace.failed()
         self.in_flight = max(0, self.in_flight - 1)
         if hold_ms:
             self.hold_until = max(self.hold_until, now + hold_ms)

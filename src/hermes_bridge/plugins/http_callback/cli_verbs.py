@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import doctor as examiner, signing, tables
+from .attempt import AGENT
 from .clock import now_ms, wall_seconds
 from .custody import STATES, Custody, Filter, NotFound
 from .home import load_settings, read_allow_list, state_directory, write_allow_list
@@ -25,7 +26,6 @@ from .store import Store
 from .targets import resolve
 from .transport import Limits, Post, choose
 from .urlguard import read_allowed
-from .worker import AGENT
 
 Args = argparse.Namespace
 _AGE = re.compile(r"(\d+)([smhd])")

@@ -46,7 +46,10 @@ class Typing:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How one receiver is treated. `name` is "@crm" for a named one, "" for a raw URL."""
+    """How one receiver is treated. `name` is "@crm" for a named one, "" for a raw URL.
+
+    `concurrency` 0: as many calls at once as it keeps up with (see `pace`).
+    """
 
     name: str = ""
     url: str = ""
@@ -55,7 +58,7 @@ class Endpoint:
     policy: Policy = field(default_factory=Policy)
     ordering: str = "bounded"
     hold_max: float = 60.0
-    concurrency: int = 4
+    concurrency: int = 0
     rate: float = 0.0
     timeout: float = 15.0
     connect_timeout: float = 5.0
@@ -94,7 +97,7 @@ class Settings:
     secret: str = field(default="", repr=False)
     guard: Guard = field(default_factory=Guard)
     home_url: str = ""
-    concurrency: int = 32
+    concurrency: int = 128
     max_body: int = 1_048_576
     max_bytes: int = 512 * 1024 * 1024
     disable_after: float = 5 * 86400
@@ -239,7 +242,7 @@ def read_settings(
         secret=secret or fallback_secret,
         guard=guard,
         home_url=next((text for name in HOME_NAMES if (text := env(name))), fallback_home),
-        concurrency=int(reader.number("concurrency_total", 32, 1, 1024)),
+        concurrency=int(reader.number("concurrency_total", 128, 1, 1024)),
         max_body=int(reader.number("max_body_kib", 1024, 1, 65_536)) * 1024,
         max_bytes=int(reader.number("max_outbox_mib", 512, 1, 1_000_000)) * 1024 * 1024,
         disable_after=reader.number("disable_after_days", 5, 0, 365) * 86400,
@@ -309,7 +312,7 @@ def _endpoint(
         policy=_policy(own, fallback.policy if inherits else None, captain=captain),
         ordering=own.choice("ordering", base.ordering, ORDERINGS),
         hold_max=own.number("hold_max", base.hold_max, 0, 86_400),
-        concurrency=int(own.number("concurrency", base.concurrency, 1, 256)),
+        concurrency=int(own.number("concurrency", base.concurrency, 0, 256)),
         rate=own.number("rate", base.rate, 0, 100_000),
         timeout=own.number(timeout, base.timeout, 0.1, 300),
         connect_timeout=own.number("connect_timeout", base.connect_timeout, 0.1, 60),

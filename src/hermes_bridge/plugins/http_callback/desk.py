@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .custody import Custody
-from .outbox import Outbox
+from .outbox import Offer, Outbox
 from .store import OutboxUnavailable, Store, is_damage
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,11 @@ class _Task:
 
 
 class Desk:
-    """Owns the connection; `on_change` is told, on its thread, what a durable commit gave."""
+    """Owns the connection.
+
+    `on_change` is told, on its thread, what a commit gave (nothing, when it failed), before those
+    who wait for it are. `offer` may promise a row a turn while it is stored.
+    """
 
     def __init__(self, path: Path, owner: str, *, checkpoints: bool = True) -> None:
         """Name the file; nothing is opened before the first use."""
@@ -48,6 +52,7 @@ class Desk:
         self._commits = 0
         self._trouble = ""
         self.on_change: Callable[[list[Any]], None] | None = None
+        self.offer: Offer | None = None
 
     @property
     def trouble(self) -> str:
@@ -108,6 +113,9 @@ class Desk:
         if self._trouble:
             logger.warning("http_callback: the outbox works again")
             self._trouble = ""
+        # The worker first: what was stored is on its way before anybody hears that it is stored.
+        if self.on_change is not None:
+            self.on_change([value for value, _ in answers])
         for task, (value, problem) in zip(batch, answers, strict=True):
             # A caller that gave up has cancelled its future; the row is stored all the same.
             if task.future.set_running_or_notify_cancel():
@@ -115,13 +123,11 @@ class Desk:
                     task.future.set_result(value)
                 else:
                     task.future.set_exception(problem)
-        if self.on_change is not None and any(task.durable for task in batch):
-            self.on_change([value for value, _ in answers])
 
     def _transact(self, batch: list[_Task]) -> list[tuple[Any, BaseException | None]]:
         if self._store is None:
             self._store = Store(self.path, checkpoints=self._checkpoints)
-        outbox = Outbox(self._store, self.owner)
+        outbox = Outbox(self._store, self.owner, self.offer)
         custody = Custody(outbox)
         answers: list[tuple[Any, BaseException | None]] = []
         with self._store.transaction(durable=any(task.durable for task in batch)) as db:
@@ -146,6 +152,8 @@ class Desk:
         if not self._trouble:
             logger.error("http_callback: %s; callbacks wait until it works again", error)
         self._trouble = str(error)
+        if self.on_change is not None:
+            self.on_change([])
         for task in batch:
             if task.future.set_running_or_notify_cancel():
                 task.future.set_exception(error)

@@ -16,6 +16,8 @@ from .store import Store
 from .verdict import Answer, Outcome, Verdict
 
 OPEN = "('waiting', 'pending', 'sending')"
+Offer = Callable[[str, int], int]
+"""Asked with an endpoint and `now`: for how long (ms) to lease the row that is stored; 0: not."""
 FAR_MS = 30 * 3600 * 1000
 """No due time lies further ahead (a schedule's step is a day at most): else a clock was moved."""
 
@@ -49,6 +51,8 @@ class Receipt:
     reason: str = ""
     endpoint: str = ""
     duplicate: bool = False
+    job: "Job | None" = None
+    """The row itself, leased, when it was promised a turn while it was stored."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,11 @@ class Result:
 class Outbox:
     """The rules of the tables. Every method that writes runs inside `store.transaction`."""
 
-    def __init__(self, store: Store, owner: str) -> None:
-        """`owner` names this process in leases."""
+    def __init__(self, store: Store, owner: str, offer: Offer | None = None) -> None:
+        """`owner` names this process in leases; `offer` may promise a new row a turn at once."""
         self.store = store
         self.owner = owner
+        self._offer = offer
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -102,10 +107,13 @@ class Outbox:
             state, reason = draft.state, draft.reason
         seq = self._next_seq()
         body = draft.make_body(seq)
+        lease = self._offer(draft.endpoint, now) if state == "pending" and self._offer else 0
+        state = "sending" if lease else state
         self.db.execute(
             "INSERT INTO deliveries(seq, id, kind, endpoint, url, lane, chat, origin, epoch,"
-            " content_type, size, state, due, created, expires, finished, reason)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            " content_type, size, state, due, created, expires, finished, reason,"
+            " attempts, round, lease_owner, lease_until)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 seq,
                 draft.id,
@@ -122,14 +130,16 @@ class Outbox:
                 now,
                 now,
                 now + draft.max_age_ms,
-                None if state in ("waiting", "pending", "parked") else now,
+                None if state in ("waiting", "pending", "sending", "parked") else now,
                 reason,
+                *((1, 1, self.owner, now + lease) if lease else (0, 0, None, None)),
             ),
         )
         self.db.execute("INSERT INTO bodies VALUES (?,?)", (seq, body))
         if state == "waiting":
             self.promote(draft.lane, now)
-        return Receipt(draft.id, seq, state, reason, draft.endpoint)
+        job = _first(draft, seq, body, now) if lease else None
+        return Receipt(draft.id, seq, state, reason, draft.endpoint, job=job)
 
     def _same(self, draft: Draft) -> Receipt | None:
         row = self.db.execute(
@@ -201,6 +211,15 @@ class Outbox:
                 self._end(job.seq, "dead", "too old: it waited longer than max_age", now)
                 self.promote(job.lane, now)
         return sorted(found, key=lambda job: job.seq)
+
+    def release(self, job: Job) -> None:
+        """Give a lease back that was not used: the attempt does not count."""
+        reason = self.blocked(job.endpoint)
+        self.db.execute(
+            "UPDATE deliveries SET state=?, reason=?, lease_owner=NULL, attempts=attempts-1,"
+            " round=round-1 WHERE seq=? AND state='sending' AND lease_owner=? AND attempts=?",
+            ("parked" if reason else "pending", reason, job.seq, self.owner, job.attempt),
+        )
 
     def settle(self, result: Result, now: int) -> None:
         """Write an attempt's end. Of a lost lease only a 2xx still counts."""
@@ -317,3 +336,19 @@ class Outbox:
     def data_version(self) -> int:
         """Give a number that changes when another connection has written."""
         return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _first(draft: Draft, seq: int, body: bytes, now: int) -> Job:
+    return Job(
+        seq,
+        draft.id,
+        draft.kind,
+        draft.endpoint,
+        draft.url,
+        draft.content_type,
+        body,
+        attempt=1,
+        round=1,
+        created=now,
+        lane=draft.lane,
+    )

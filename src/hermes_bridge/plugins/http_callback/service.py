@@ -55,6 +55,7 @@ class Service:
                 return
             self.worker = Worker(self.desk, lambda: self.settings, on_poll=self.reload_if_changed)
             self.desk.on_change = self.worker.note_change
+            self.desk.offer = self.worker.turns.offer
             self._thread = threading.Thread(
                 target=_run, args=(self.worker,), name="http-callback-worker", daemon=True
             )

@@ -18,7 +18,7 @@ from .schema import OPEN_STATES, TABLES, VERSION
 logger = logging.getLogger(__name__)
 
 BUSY_MS = 5_000
-MOST_GUESSED = 200_000
+SMALLEST_ROW = 128
 _DAMAGED = ("malformed", "not a database", "disk image", "corrupt", "file is encrypted")
 
 
@@ -184,7 +184,8 @@ def _salvage(aside: Path, into: sqlite3.Connection) -> int:
     try:
         old = sqlite3.connect(scratch)
         old.row_factory = sqlite3.Row
-        for seq in _seqs(old):
+        old.execute("PRAGMA schema_version").fetchone()  # of no database at all nothing is read
+        for seq in _seqs(old, scratch.stat().st_size):
             try:
                 row = old.execute("SELECT * FROM deliveries WHERE seq=?", (seq,)).fetchone()
                 body = old.execute("SELECT body FROM bodies WHERE delivery=?", (seq,)).fetchone()
@@ -218,14 +219,17 @@ def _whole_copy(aside: Path) -> Path:
     return scratch
 
 
-def _seqs(old: sqlite3.Connection) -> Iterator[int]:
-    """Give every number a row may have. Looking each up leaps over pages that cannot be read."""
+def _seqs(old: sqlite3.Connection, size: int) -> Iterator[int]:
+    """Give every number a row may have. Looking each up leaps over pages that cannot be read.
+
+    When the last number cannot be read, as many are tried as rows would fit into the file's `size`.
+    """
     try:
         row = old.execute("SELECT seq FROM sqlite_sequence WHERE name='deliveries'").fetchone()
         last = int(row[0]) if row else 0
     except sqlite3.Error:
         last = 0
-    yield from range(1, last + 1 if last else MOST_GUESSED)
+    yield from range(1, 1 + (last or size // SMALLEST_ROW))
 
 
 def _copy(row: dict[str, Any], body: object, into: sqlite3.Connection) -> int:

@@ -1,7 +1,8 @@
 """The worker: takes leases, posts, writes verdicts, sleeps until the next row is due.
 
 Runs in one process per Hermes home (a file lock says which), in a thread of its own with its own
-event loop: a busy gateway cannot delay a callback, a slow receiver cannot delay the gateway.
+event loop: a busy gateway cannot delay a callback, a slow receiver cannot delay the gateway. A row
+that is stored while its receiver has a call free comes straight from the outbox's thread, leased.
 """
 
 import asyncio
@@ -15,28 +16,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from . import signing
+from .attempt import attempt
 from .breaker import Gate
 from .clock import now_ms, wall_seconds
-from .config import Endpoint, Settings, SettingsError
+from .config import Settings
 from .custody import Custody
 from .desk import Desk
 from .homelock import HomeLock
 from .log_lines import tell
 from .outbox import Job, Outbox, Receipt, Result
 from .store import OutboxUnavailable
-from .transport import Limits, Post, Transport, choose
-from .urlguard import BadUrl, read_url
-from .verdict import Answer, Failure, Outcome, Verdict, judge
+from .transport import Transport, choose
+from .turns import Turns, Wanted
+from .verdict import Answer, Outcome, Verdict, judge
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-AGENT = "hermes-http-callback/1.0"
-LEASE_MARGIN_MS = 30_000
 PURGE_MS, RESCAN_MS, POLL_MS = 60_000, 30_000, 1_000
 DRAIN_S = 5.0
-GATHER_S, GATHER_MOST = 0.003, 16
+GATHER_S, GATHER_MOST = 0.005, 32
 
 
 @dataclass
@@ -44,7 +43,8 @@ class _Step:
     """One transaction of the worker: results in, leases out. Runs on the desk's thread."""
 
     results: list[Result]
-    wanted: list[tuple[str, int, int]]
+    back: list[Job]
+    wanted: list[Wanted]
     gates: list[tuple[str, Gate, str]]
     now: int
     jobs: list[Job] = field(default_factory=list)
@@ -55,13 +55,14 @@ class _Step:
         self.jobs.clear()
         for result in self.results:
             outbox.settle(result, self.now)
+        for job in self.back:
+            outbox.release(job)
         for key, gate, reason in self.gates:
             custody.save_gate(key, gate, reason)
         for key, count, lease in self.wanted:
             self.jobs += outbox.claim(key, count, self.now, lease)
-        touched = {result.job.endpoint for result in self.results} | {
-            key for key, _, _ in self.wanted
-        }
+        touched = {result.job.endpoint for result in self.results}
+        touched |= {job.endpoint for job in self.back} | {key for key, _, _ in self.wanted}
         self.due = {key: outbox.next_due(key) for key in touched}
         return self
 
@@ -83,12 +84,15 @@ class Worker:
         self._make_transport = transport
         self._on_poll = on_poll
         self._lock = HomeLock(desk.path.with_name("worker.lock"))
-        self._gates: dict[str, Gate] = {}
-        self._due: dict[str, int] = {}
+        self.turns = Turns(settings)
         self._flight: dict[int, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup
+        self._transport: Transport
         self._news: deque[str] = deque()
+        self._handed: deque[Job] = deque()
         self._done: list[Result] = []
+        self._back: list[Job] = []
         self._changed: dict[str, str] = {}
         self._version = -1
         self._next_poll = self._next_purge = self._next_rescan = 0
@@ -104,18 +108,28 @@ class Worker:
 
     def wake(self) -> None:
         """Look for new rows now. May be called from any thread."""
-        loop = self._loop
-        if loop is not None and not self._woken.is_set():
+        if not self._woken.is_set():
             self._woken.set()
+            self._call(self._wake.set)
+
+    def _call(self, what: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake.set)
+                loop.call_soon_threadsafe(what)
 
     def note_change(self, values: list[Any]) -> None:
-        """Take note of what was stored (the receipts among `values`). From any thread."""
-        for value in values:
-            if isinstance(value, Receipt) and value.state in ("pending", "waiting"):
-                self._news.append(value.endpoint)
-        self.wake()
+        """Take what a transaction gave: rows that come leased, and news of others. Any thread."""
+        receipts = [value for value in values if isinstance(value, Receipt)]
+        jobs = [receipt.job for receipt in receipts if receipt.job is not None]
+        self.turns.keep_promises(jobs)
+        if jobs:
+            self._handed.extend(jobs)
+            self._call(self._take_handed)
+        news = [one.endpoint for one in receipts if one.state in ("pending", "waiting")]
+        if news:
+            self._news.extend(news)
+            self.wake()
 
     def stop(self) -> None:
         """End after the calls in flight, at most a few seconds later. From any thread."""
@@ -132,28 +146,28 @@ class Worker:
                 if self.stopping.is_set() or until_idle:
                     return
                 await self._sleep(2.0)
-            transport = self._make_transport()
+            self._transport = self._make_transport()
             self.active = True
             try:
-                await self._deliver(transport)
+                await self._deliver()
             finally:
-                self.active = False
-                await transport.close()
+                self.active = self.turns.open = False
+                await self._transport.close()
         finally:
             self._lock.give_back()
             self._loop = None
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    async def _deliver(self, transport: Transport) -> None:
-        async with asyncio.TaskGroup() as group:
+    async def _deliver(self) -> None:
+        async with asyncio.TaskGroup() as self._group:
             started = False
             while not self.stopping.is_set():
                 try:
                     if not started:
                         await self._start()
                         started = True
-                    await self._round(group, transport)
+                    await self._round()
                 except OutboxUnavailable:
                     if self._until_idle:
                         break
@@ -169,104 +183,81 @@ class Worker:
     async def _gather(self) -> None:
         """Under load, let a few results come together: a transaction has a price of its own."""
         since = time.monotonic() - self._last_step
-        if self._done and len(self._done) < GATHER_MOST and since < GATHER_S:
+        if self._flight and len(self._done) < GATHER_MOST and since < GATHER_S:
             await asyncio.sleep(GATHER_S - since)
 
     async def _start(self) -> None:
         self._flight.clear()
         self._done.clear()
+        self._back.clear()
+        self._handed.clear()
 
-        def take_over(outbox: Outbox, custody: Custody) -> dict[str, int]:
+        def take_over(outbox: Outbox, custody: Custody) -> tuple[dict[str, int], dict[str, Gate]]:
             now = now_ms()
             outbox.reclaim(now, (), takeover=self._lock.exclusive)
-            self._gates = custody.gates(self._new_gate, now)
             self._version = outbox.data_version()
-            return outbox.due_by_endpoint()
+            return outbox.due_by_endpoint(), custody.gates(self.turns.new_gate, now)
 
-        self._due = await self._ask(take_over)
+        self.turns.begin(*await self._ask(take_over))
 
     async def _ask(self, work: Callable[[Outbox, Custody], T]) -> T:
         return await asyncio.wrap_future(self._desk.submit(work))
 
-    async def _round(self, group: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _round(self) -> None:
         self._woken.clear()
         now = now_ms()
         while self._news:
-            key = self._news.popleft()
-            self._due[key] = min(self._due.get(key, now), now)
+            self.turns.note_new(self._news.popleft(), now)
         if now >= self._next_poll:
             await self._poll(now)
-        wanted = self._wanted(now)
-        if not wanted and not self._done:
-            return
+        self._back += self.turns.give_back(now)
+        wanted = self.turns.wanted(now)
+        if wanted or self._done or self._back:
+            await self._write(wanted, now)
+        self._fly(self.turns.starts(now))
+
+    async def _write(self, wanted: list[Wanted], now: int) -> None:
         results, self._done = self._done, []
+        back, self._back = self._back, []
         changed, self._changed = self._changed, {}
-        gates = [(key, self._gates[key], reason) for key, reason in changed.items()]
-        self._last_step = time.monotonic()
+        gates = [(key, self.turns.gate(key), reason) for key, reason in changed.items()]
         try:
-            step = await self._ask(_Step(results, wanted, gates, now).run)
+            step = await self._ask(_Step(results, back, wanted, gates, now).run)
         except OutboxUnavailable:
             self._done = results + self._done
+            self._back = back + self._back
             self._changed = changed | self._changed
+            self.turns.took([])
             raise
-        for key, due in step.due.items():
-            self._note_due(key, due)
-        for job in step.jobs:
+        finally:
+            self._last_step = time.monotonic()
+        self.turns.note_due(step.due)
+        self.turns.took(step.jobs)
+
+    def _take_handed(self) -> None:
+        """Start the rows that came from the outbox's thread; they have their turn already."""
+        jobs = [self._handed.popleft() for _ in range(len(self._handed))]
+        if self.stopping.is_set() or not self.active:
+            # Whoever delivers next takes their leases over.
+            self._back += jobs
+        else:
+            self._fly(jobs)
+
+    def _fly(self, jobs: list[Job]) -> None:
+        for job in jobs:
             self._flight[job.seq] = job
-            task = group.create_task(self._attempt(job, transport))
+            task = self._group.create_task(self._attempt(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        for key in {job.endpoint for job in step.jobs}:
-            count = sum(job.endpoint == key for job in step.jobs)
-            self._gate(key).started(count, now)
-
-    def _note_due(self, key: str, due: int | None) -> None:
-        if due is None:
-            self._due.pop(key, None)
-        else:
-            self._due[key] = due
-
-    def _wanted(self, now: int) -> list[tuple[str, int, int]]:
-        room = self._settings().concurrency - len(self._flight)
-        found = []
-        for key, due in sorted(self._due.items(), key=lambda item: item[1]):
-            if due > now or room <= 0:
-                break
-            count = min(room, self._gate(key).slots(now))
-            if count:
-                room -= count
-                timeout = self._settings().of(key).timeout
-                found.append((key, count, int(timeout * 1000) + LEASE_MARGIN_MS))
-        return found
-
-    def _new_gate(self, key: str) -> Gate:
-        endpoint = self._settings().of(key)
-        return Gate(concurrency=endpoint.concurrency, rate=endpoint.rate)
-
-    def _gate(self, key: str) -> Gate:
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = self._new_gate(key)
-        return gate
 
     def _idle(self) -> bool:
-        now = now_ms()
-        return (
-            not self._flight and not self._done and not any(at <= now for at in self._due.values())
-        )
+        busy = self._flight or self._done or self._back or self._handed
+        return not busy and self.turns.is_idle(now_ms())
 
     def _pause(self) -> float:
-        now = now_ms()
-        if self._done:
+        if self._done or self._back:
             return 0.0
-        next_at = self._next_poll
-        if len(self._flight) < self._settings().concurrency:
-            for key, due in self._due.items():
-                gate = self._gate(key)
-                # A full gate opens when one of its calls ends, and that wakes us.
-                if gate.in_flight < gate.concurrency and not (gate.open_until and gate.in_flight):
-                    next_at = min(next_at, max(due, gate.ready_at()))
-        return max(0.0, (next_at - now) / 1000)
+        return max(0.0, (self.turns.next_at(self._next_poll) - now_ms()) / 1000)
 
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0:
@@ -281,13 +272,14 @@ class Worker:
         self._next_poll = now + POLL_MS
         if self._on_poll is not None:
             self._on_poll()
+        self.turns.refit()
         purge = now >= self._next_purge
         rescan = now >= self._next_rescan
-        flight, max_bytes = set(self._flight), self._settings().max_bytes
+        ours, max_bytes = {*self._flight, *self.turns.at_hand()}, self._settings().max_bytes
 
         def look(outbox: Outbox, custody: Custody) -> tuple[int, dict[str, int] | None, set[str]]:
             version = outbox.data_version()
-            lost = outbox.reclaim(now, flight)
+            lost = outbox.reclaim(now, ours)
             if purge:
                 custody.purge(now, max_bytes=max_bytes)
             if version == self._version and not lost and not rescan:
@@ -299,19 +291,17 @@ class Worker:
             self._next_purge = now + PURGE_MS
         if due is None:
             return
+        self.turns.note_due({**due}, whole=True)
         if version != self._version:
-            self._forget_gates(rows)
-        self._version, self._due, self._next_rescan = version, due, now + RESCAN_MS
-
-    def _forget_gates(self, rows: set[str]) -> None:
-        for key in set(self._gates) - rows - set(self._changed):
-            gate = self._gates[key]
-            if gate.open_until or gate.failing_since:
-                # `hermes callback resume` removed its row: the operator says it is well.
-                gate.open_until = gate.hold_until = gate.failures = gate.failing_since = 0
+            self.turns.forget(rows | set(self._changed))
+            # An operator may have dropped or paused what lies at hand.
+            self._back += self.turns.give_back(now, everything=True)
+        self._version, self._next_rescan = version, now + RESCAN_MS
 
     async def _finish(self) -> None:
         """Wait a little for the calls in flight, then give the leases back."""
+        self.turns.open = False
+        self._back += self.turns.give_back(now_ms(), everything=True)
         deadline = now_ms() + int(DRAIN_S * 1000)
         while self._flight and now_ms() < deadline:
             self._wake.clear()
@@ -321,28 +311,30 @@ class Worker:
         left = [Result(job, Answer(), _given_up(), now_ms()) for job in self._flight.values()]
         for task in self._tasks:
             task.cancel()
-        results, self._done = [*self._done, *left], []
-        gates = [(key, self._gates[key], reason) for key, reason in self._changed.items()]
+        self._done += left
         with contextlib.suppress(OutboxUnavailable):
-            await self._ask(_Step(results, [], gates, now_ms()).run)
+            await self._write([], now_ms())
 
     # -- one attempt ------------------------------------------------------------------------------
 
-    async def _attempt(self, job: Job, transport: Transport) -> None:
-        endpoint = self._settings().of(job.endpoint)
-        answer = await self._call(job, endpoint, transport)
+    async def _attempt(self, job: Job) -> None:
+        settings = self._settings()
+        endpoint = settings.of(job.endpoint)
+        answer = await attempt(job, endpoint, settings, self._transport)
         jitter = random.uniform(-1, 1)
         verdict = judge(answer, job.round, endpoint.policy, wall=wall_seconds(), jitter=jitter)
         now = now_ms()
-        gate = self._gate(job.endpoint)
+        gate = self.turns.gate(job.endpoint)
         was_failing = bool(gate.failing_since)
-        flipped = gate.ended(now, healthy=verdict.healthy, hold_ms=verdict.hold_ms)
+        flipped = self.turns.ended(job.endpoint, verdict, answer.ms, now)
         verdict = self._worn_out(gate, verdict, now)
         if flipped or was_failing != bool(gate.failing_since) or gate.open_until:
             self._changed[job.endpoint] = verdict.reason
         tell(job, verdict, gate, flipped=flipped)
         self._flight.pop(job.seq, None)
         self._done.append(Result(job, answer, verdict, now, endpoint.hold_ms))
+        if not self.stopping.is_set():
+            self._fly(self.turns.starts(now, (job.endpoint,)))
         self._wake.set()
 
     def _worn_out(self, gate: Gate, verdict: Verdict, now: int) -> Verdict:
@@ -352,35 +344,6 @@ class Worker:
             reason = f"nothing but failures for {days:g} days ({verdict.reason})"
             return Verdict(Outcome.GONE, reason, healthy=verdict.healthy)
         return verdict
-
-    async def _call(self, job: Job, endpoint: Endpoint, transport: Transport) -> Answer:
-        settings = self._settings()
-        try:
-            place = read_url(job.url)
-            if refusal := settings.guard.refuses_place(place, named=bool(endpoint.name)):
-                return Answer(failure=Failure.BLOCKED, detail=refusal)
-            keys = settings.keyring(endpoint, wall_seconds())
-        except (BadUrl, SettingsError) as error:
-            kind = Failure.BLOCKED if isinstance(error, BadUrl) else Failure.INTERNAL
-            return Answer(failure=kind, detail=str(error))
-        if endpoint.require_signature and keys.current is None:
-            return Answer(
-                failure=Failure.INTERNAL, detail="require_signature is set and there is no secret"
-            )
-        letter = signing.Letter(job.id, job.body, wall_seconds(), job.attempt, job.content_type)
-        headers = signing.headers(endpoint.profile, keys, letter, AGENT)
-        limits = Limits(
-            endpoint.timeout,
-            endpoint.connect_timeout,
-            endpoint.ca_file,
-            endpoint.proxy,
-            fresh=endpoint.policy.on_ambiguous == "hold",
-        )
-        try:
-            return await transport.post(Post(place, job.body, headers, limits), settings.guard)
-        except Exception as error:
-            logger.exception("http_callback: %s: the attempt failed inside", job.id)
-            return Answer(failure=Failure.INTERNAL, detail=f"{type(error).__name__}: {error}"[:200])
 
 
 def _given_up() -> Verdict:
