@@ -54,10 +54,11 @@ def play(chosen: argparse.Namespace, venv: venvs.Venv, folder: Path, model_url: 
         for name, bot in zip(BOTS, bots, strict=True):
             install(bot.home, token_of(name), relay.bridge_url)
             bot.launch()
+        say("\nThe bots start (some seconds; a minute on a slow machine) ...")
         for name, bot in zip(BOTS, bots, strict=True):
-            bot.wait_ready(120)
+            bot.wait_ready(240)
             say(f"bot     {name}   (Hermes {venv.version}, home {bot.home})")
-        relay.wait_online(*BOTS)
+        relay.wait_online(*BOTS, timeout=60)
         say(f"\nyou      -> helpdesk   {TASK}")
         done = relay.ask("you", "helpdesk", TASK)
         if not done["ok"]:
@@ -87,7 +88,7 @@ def script() -> ScriptedModel:
     """A model that knows two lines."""
     model = ScriptedModel()
     question = {"to": "daniel", "message": "What is our VPN address?"}
-    model.when("Ask the agent daniel", Call("ask_agent", question), Say("He said: {result}"))
+    model.when("Ask the agent daniel", Call("ask_agent", question), Say("He said: {answer}"))
     model.when("What is our VPN address", Say("It is vpn.example.org."))
     return model
 

@@ -3,7 +3,8 @@
 `when(pattern, *steps)` binds a pattern to steps. A request is matched on its last user message;
 the step is chosen by how many tool results follow that message, so the server keeps no state of a
 conversation and any number of bots can share it. Texts and arguments may hold `{name}` of the
-pattern's groups, `{result}` (the last tool result) and `{text}` (the whole last user message).
+pattern's groups, `{result}` (the last tool result), `{answer}` (what an asked agent said in it) and
+`{text}` (the whole last user message).
 The newest rule that matches wins. Nothing matches: the model echoes.
 """
 
@@ -169,6 +170,7 @@ class ScriptedModel:
                 return Say("done")  # a script that ends in a call must not call for ever
             known = {k: v or "" for k, v in match.groupdict().items()}
             known |= {"text": asked.text, "result": asked.results[-1] if asked.results else ""}
+            known["answer"] = _answer(known["result"])
             return _filled(step, known)
         if asked.results:
             return Say("done: " + asked.results[-1][:300])
@@ -184,6 +186,13 @@ def _flat(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+
+
+def _answer(result: str) -> str:
+    try:
+        return str(json.loads(result)["answer"])
+    except (ValueError, KeyError, TypeError):
+        return result
 
 
 def _filled(step: Step, known: dict[str, str]) -> Step:

@@ -76,6 +76,21 @@ def test_an_env_file_that_overrides_the_environment_is_told(home: Path) -> None:
     assert "HERMES_BRIDGE_TOKEN of .env wins" in found.words
 
 
+def test_a_token_in_the_config_that_wins_over_env_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (home / "config.yaml").read_text()
+    mine = "{hermes-bridge: {extra: {token: mine, relay_url: '${HERMES_BRIDGE_RELAY_URL}'}}}"
+    (home / "config.yaml").write_text(text.replace("{telegram: {enabled: true}}", mine))
+    found = access(home, {})
+    assert (found.token, found.url) == ("mine", "wss://relay.example.org/bridge/connect")
+    assert found.words == (
+        "platforms.hermes-bridge.extra.token of config.yaml wins over HERMES_BRIDGE_TOKEN"
+    )
+    install(home)
+    assert "extra.token stands in config.yaml and wins" in capsys.readouterr().out
+
+
 def test_the_command_looks_into_a_bot_and_asks_its_relay(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from hermes_bridge.cli.main import main
 from hermes_bridge.install.files import CannotWrite, Plan
 from hermes_bridge.install.home import find_home
 from hermes_bridge.install.plugins import BRIDGE, HTTP_CALLBACK
+from hermes_bridge.plugins.bridge import settings
 
 CONFIG = """\
 # my bot, do not touch
@@ -150,8 +151,13 @@ def test_an_exported_variable_is_found_and_blank_lines_stay(home: Path) -> None:
 
 
 def test_a_token_with_signs_a_shell_would_read_is_quoted(home: Path) -> None:
-    install(home, args=("--token=a$b#c'd", *ARGS[1:]))
-    assert """HERMES_BRIDGE_TOKEN="a\\$b#c'd\"""" in (home / ".env").read_text()
+    token = ("--token=a$b#c'd\\e", *ARGS[1:])
+    install(home, args=token)
+    assert r"HERMES_BRIDGE_TOKEN='a$b#c\'d\\e'" in (home / ".env").read_text()
+    assert settings.read({}, home).token == "a$b#c'd\\e"
+    before = snapshot(home)
+    install(home, args=token)
+    assert snapshot(home) == before
 
 
 def test_a_single_name_in_enabled_is_kept_as_a_list(home: Path) -> None:
@@ -226,8 +232,8 @@ def test_with_mcp_writes_one_entry_to_ask_and_one_to_answer(home: Path) -> None:
     install(home, "--with-mcp")
     servers = config(home)["mcp_servers"]
     assert {name: entry["tools"]["include"] for name, entry in servers.items()} == {
-        "hermes-bridge": ["ask_agent", "wait_answer", "list_agents", "cancel_ask"],
-        "hermes-bridge-reply": ["reply"],
+        "bridge-ask": ["ask_agent", "wait_answer", "list_agents", "cancel_ask"],
+        "bridge-reply": ["reply"],
     }
     assert {entry["url"] for entry in servers.values()} == {"https://relay.example.org/mcp"}
     assert "tok-abc123" not in (home / "config.yaml").read_text()
@@ -235,13 +241,13 @@ def test_with_mcp_writes_one_entry_to_ask_and_one_to_answer(home: Path) -> None:
 
 def test_an_mcp_entry_of_the_operator_is_left_alone_unless_forced(home: Path) -> None:
     with (home / "config.yaml").open("a") as file:
-        file.write("mcp_servers:\n  hermes-bridge: {url: 'http://mine/mcp'}\n")
+        file.write("mcp_servers:\n  bridge-ask: {url: 'http://mine/mcp'}\n")
     install(home, "--with-mcp")
-    assert config(home)["mcp_servers"]["hermes-bridge"] == {"url": "http://mine/mcp"}
+    assert config(home)["mcp_servers"]["bridge-ask"] == {"url": "http://mine/mcp"}
     install(home, "--with-mcp", "--force")
-    assert "relay.example.org" in config(home)["mcp_servers"]["hermes-bridge"]["url"]
+    assert "relay.example.org" in config(home)["mcp_servers"]["bridge-ask"]["url"]
     run("uninstall", "bridge", f"--hermes-home={home}")
-    assert config(home)["mcp_servers"] == {"hermes-bridge": {"url": "http://mine/mcp"}}
+    assert config(home)["mcp_servers"] == {"bridge-ask": {"url": "http://mine/mcp"}}
 
 
 def test_files_of_an_older_version_are_replaced_and_its_leftovers_go(home: Path) -> None:
@@ -340,4 +346,49 @@ def test_the_callback_plugin_installs_the_same_way(home: Path) -> None:
     assert install(home) == 0
     assert run("uninstall", "bridge", f"--hermes-home={home}") == 0
     assert run("uninstall", "http-callback", f"--hermes-home={home}") == 0
+    assert snapshot(home) == before
+
+
+def test_a_dry_run_names_files_of_ours_and_never_shows_an_original(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(home, "--dry-run")
+    out = capsys.readouterr().out
+    assert "add plugins/hermes-bridge/adapter.py\n" in out
+    assert "add hermes-bridge/install-hermes-bridge.json\n" in out
+    assert len(out.splitlines()) < 80
+    install(home)
+    run("uninstall", "bridge", f"--hermes-home={home}", "--dry-run")
+    assert "remove plugins/hermes-bridge/adapter.py\n" in capsys.readouterr().out
+
+
+def test_what_others_wrote_between_two_installations_survives_the_uninstallation(
+    home: Path,
+) -> None:
+    install(home)
+    with (home / ".env").open("a") as env:
+        env.write("LATER=2\n")
+    with (home / "config.yaml").open("a") as file:
+        file.write("later: 2\n")
+    install(home, "--with-mcp", args=("--token=another", *ARGS[1:]))
+    run("uninstall", "bridge", f"--hermes-home={home}")
+    assert (home / ".env").read_text() == ENV + "LATER=2\n"
+    assert (home / "config.yaml").read_text() == CONFIG + "later: 2\n"
+
+
+def test_an_addition_to_a_list_stands_before_the_comment_of_the_next_section(home: Path) -> None:
+    text = "plugins:\n  enabled:\n    - a\n\n# section two\nplatforms:\n  x: 1\n"
+    (home / "config.yaml").write_text(text)
+    install(home, "--keep-tool-search")
+    with_it = text.replace("    - a\n", "    - a\n    - hermes-bridge\n")
+    assert (home / "config.yaml").read_text() == with_it
+
+
+def test_a_list_that_stands_in_two_places_is_not_changed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "config.yaml").write_text("mine: &m\n  enabled: [a]\nplugins: *m\n")
+    before = snapshot(home)
+    assert install(home) == 2
+    assert "an anchor" in capsys.readouterr().err
     assert snapshot(home) == before

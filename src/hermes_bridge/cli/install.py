@@ -182,7 +182,11 @@ def http_url(url: str) -> str:
 
 
 def mcp_entries(url: str) -> dict[str, Any]:
-    """Give two `mcp_servers` entries: Hermes runs one call at a time per entry."""
+    """Give two `mcp_servers` entries: Hermes runs one call at a time per entry.
+
+    Neither may be called `hermes-bridge`: so is the toolset of the plugin, and Hermes would then not
+    offer the entry's tools.
+    """
     entry = {
         "enabled": True,
         "transport": "http",
@@ -192,8 +196,8 @@ def mcp_entries(url: str) -> dict[str, Any]:
     }
     asking = ["ask_agent", "wait_answer", "list_agents", "cancel_ask"]
     return {
-        "mcp_servers.hermes-bridge": {**entry, "tools": {"include": asking}},
-        "mcp_servers.hermes-bridge-reply": {**entry, "tools": {"include": ["reply"]}},
+        "mcp_servers.bridge-ask": {**entry, "tools": {"include": asking}},
+        "mcp_servers.bridge-reply": {**entry, "tools": {"include": ["reply"]}},
     }
 
 

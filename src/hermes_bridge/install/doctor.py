@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from hermes_bridge.install.files import read
 from hermes_bridge.install.hermes_config import HermesConfig
 from hermes_bridge.install.plugins import BRIDGE, Plugin
 
+_NAMES = {"HERMES_BRIDGE_RELAY_URL": "relay_url", "HERMES_BRIDGE_TOKEN": "token"}
 _INSTALL = "Run: hermes-bridge install bridge --token=... --relay-url=..."
 
 
@@ -48,16 +50,31 @@ def look(home: Path, env: Mapping[str, str] = os.environ) -> Iterator[Finding]:
 
 
 def access(home: Path, env: Mapping[str, str] = os.environ) -> Access:
-    """Give address and token as the bot finds them: `.env` wins over the environment."""
+    """Give address and token as the plugin finds them: `config.yaml`, `.env`, the environment."""
     text = (read(home / ".env") or b"").decode("utf-8", "replace")
+    known = {**env, **{name: dotenv.value_of(text, name) or env.get(name, "") for name in _NAMES}}
+    extra = _extra(home)
     found: list[str] = []
     words: list[str] = []
-    for name in ("HERMES_BRIDGE_RELAY_URL", "HERMES_BRIDGE_TOKEN"):
+    for name, key in _NAMES.items():
         here, there = dotenv.value_of(text, name), env.get(name)
-        found.append(here or there or "")
-        if here and there and here != there:
+        written = re.sub(r"\$\{(?:env:)?(\w+)\}", lambda m: known.get(m[1], ""), extra.get(key, ""))
+        found.append(written or known[name])
+        if written and written != (known[name] or written):
+            words.append(f"platforms.{BRIDGE.platform}.extra.{key} of config.yaml wins over {name}")
+        elif here and there and here != there:
             words.append(f"{name} of .env wins over another value in the environment")
     return Access(found[0], found[1], "; ".join(words))
+
+
+def _extra(home: Path) -> dict[str, str]:
+    """Give what `config.yaml` says about the relay."""
+    try:
+        text = (read(home / "config.yaml") or b"").decode("utf-8", "replace")
+        extra = HermesConfig(text).get("platforms", BRIDGE.platform, "extra")
+    except HermesBridgeError:
+        return {}
+    return {k: str(v) for k, v in extra.items() if v} if isinstance(extra, dict) else {}
 
 
 def _files(home: Path, plugin: Plugin) -> Finding:
@@ -87,14 +104,7 @@ def _enabled(config: HermesConfig, plugin: Plugin) -> Finding:
 
 def _access_finding(home: Path, env: Mapping[str, str]) -> Finding:
     found = access(home, env)
-    missing = [
-        name
-        for name, value in (
-            ("HERMES_BRIDGE_RELAY_URL", found.url),
-            ("HERMES_BRIDGE_TOKEN", found.token),
-        )
-        if not value
-    ]
+    missing = [name for name, value in zip(_NAMES, found, strict=False) if not value]
     if missing:
         words = f"{' and '.join(missing)} is set neither in .env nor in this environment"
         hint = f"{_INSTALL} (variables that only the bot's process has cannot be seen from here)."

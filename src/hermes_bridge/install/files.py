@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -44,8 +45,9 @@ class Plan:
             self.changes.append(Change(path, before, after, mode, secret))
 
     def diff(self) -> str:
-        """Show the changes for a person; values of `.env` are masked."""
-        return "".join(_diff(change, self.home) for change in self.changes)
+        """Show the changes for a person; values of `.env` are masked, files of ours only named."""
+        settings_first = sorted(self.changes, key=lambda change: change.path.parent != self.home)
+        return "".join(_diff(change, self.home) for change in settings_first)
 
     def apply(self) -> None:
         """Make all changes or none. Raises: CannotWrite."""
@@ -81,16 +83,19 @@ def read(path: Path) -> bytes | None:
 
 def write(path: Path, content: bytes | None, *, mode: int, like: Path) -> None:
     """Replace a file in one step; a file that is there keeps its rights and its owner."""
+    target = path.resolve() if path.is_symlink() else path
     if content is None:
-        path.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             path.parent.rmdir()  # only an empty folder goes
         return
-    for folder in reversed([p for p in path.parents if not p.exists()]):
+    for folder in reversed([p for p in target.parents if not p.exists()]):
         folder.mkdir()
         _own(folder, like)
-    target = path.resolve() if path.is_symlink() else path
     old = target.stat() if target.exists() else None
+    if old is not None and os.geteuid() not in (0, old.st_uid):
+        _write_into(target, content)  # a new file would belong to us
+        return
     handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -100,9 +105,22 @@ def write(path: Path, content: bytes | None, *, mode: int, like: Path) -> None:
         Path(beside).chmod(old.st_mode & mode_mask(mode) if old else mode)
         _own(Path(beside), target if old else like)
         Path(beside).replace(target)
+    except OSError as error:
+        Path(beside).unlink(missing_ok=True)
+        if error.errno != errno.EBUSY:
+            raise
+        _write_into(target, content)  # a file that is mounted by itself cannot be replaced
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def _write_into(target: Path, content: bytes) -> None:
+    with target.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def mode_mask(mode: int) -> int:
@@ -121,6 +139,9 @@ def _diff(change: Change, home: Path) -> str:
     name = (
         str(change.path.relative_to(home)) if change.path.is_relative_to(home) else str(change.path)
     )
+    if change.path.parent != home:  # a plugin's own files, and the record with its originals
+        done = "change" if change.after is not None else "remove"
+        return f"{'add' if change.before is None else done} {name}\n"
     before, after = _lines(change.before, change), _lines(change.after, change)
     return "".join(
         line if line.endswith("\n") else line + "\n"

@@ -9,7 +9,7 @@ from hermes_bridge.install import dotenv
 from hermes_bridge.install.files import Plan, read
 from hermes_bridge.install.hermes_config import Edit, HermesConfig
 from hermes_bridge.install.manifest import Manifest
-from hermes_bridge.install.plugins import Plugin
+from hermes_bridge.install.plugins import BRIDGE, Plugin
 
 CONFIG, ENV = "config.yaml", ".env"
 _TOOL_SEARCH = ["tools", "tool_search", "enabled"]
@@ -45,6 +45,7 @@ def plan_install(wish: Wish) -> Plan:
     if plan.changes:
         path = Manifest.path(wish.home, plugin.name)
         plan.put(path, manifest.dump(), mode=0o600, secret=True)
+        plan.changes.reverse()  # the record first, and what switches the plugin on last
     return plan
 
 
@@ -59,12 +60,12 @@ def plan_uninstall(plugin: Plugin, home: Path) -> Plan:
             return plan
         manifest = _guess(plugin, target)
         plan.notes.append("There is no record of the installation; undid what it usually writes.")
+    _undo_config(home, manifest, plan)
+    _undo_env(home, manifest, plan)
     for cache in sorted(target.rglob("*.pyc")) if target.is_dir() else []:
         plan.put(cache, None)
     for name in manifest.files:
         plan.put(target / name, None)
-    _undo_config(home, manifest, plan)
-    _undo_env(home, manifest, plan)
     plan.put(Manifest.path(home, plugin.name), None)
     return plan
 
@@ -104,6 +105,12 @@ def _edit_config(config: HermesConfig, wish: Wish, plan: Plan) -> list[Edit]:
         plan.notes.append(f"platforms.{wish.plugin.platform}.enabled was false and is true now.")
     if wish.direct_tools and config.get("tools", "tool_search") is None:
         edits += config.set(_TOOL_SEARCH, "off")
+    for key in config.get("platforms", wish.plugin.platform, "extra") or ():
+        if key in ("relay_url", "token") and wish.plugin is BRIDGE:
+            plan.notes.append(
+                f"platforms.{wish.plugin.platform}.extra.{key} stands in config.yaml and wins over "
+                "what is written into .env; take it out, or change it there."
+            )
     for key, value in wish.settings.items():
         there = config.get(*key.split("."))
         if there is None or wish.force:

@@ -11,6 +11,7 @@ from hermes_bridge.install.files import read
 from hermes_bridge.install.hermes_config import Edit
 
 FOLDER = "hermes-bridge"
+_MIXED = "changed by others between two installations"
 
 
 @dataclass
@@ -46,10 +47,17 @@ class Manifest:
         return (json.dumps(vars(self), indent=1, sort_keys=True) + "\n").encode()
 
     def remember(self, name: str, before: bytes | None, after: bytes) -> None:
-        """Note a file's original, once, and what it is now."""
+        """Note a file's original, once, and what it is now.
+
+        When others changed the file between two installations, their changes are in neither, so
+        the original is no longer what an uninstallation may put back.
+        """
         if name not in self.originals:
             kept = None if before is None else base64.b64encode(before).decode()
             self.originals[name] = kept
+        elif not self.untouched(name, before):
+            self.written[name] = _MIXED
+            return
         self.written[name] = digest(after)
 
     def original(self, name: str) -> bytes | None:

@@ -5,6 +5,7 @@ them in one worker). A test that ends a part leaves it to the next one to start 
 (`everything_is_up`), or uses parts of its own.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from tests.harness.llm import Say, ScriptedModel
 from tests.harness.venvs import Venv
 
 import hermes_bridge.plugins.bridge as plugin
+from hermes_bridge.cli.install import mcp_entries
 
 PLUGIN = Path(plugin.__file__).parent
+SPY = Path(__file__).parent / "spy"
 NAME = "hermes-bridge"
-OTHERS = ("m", "carl", "asker")
-"""`m` is a third bot of one test; the last two only ask."""
+OTHERS = ("carl", "asker")
+STEERS = {"display": {"busy_input_mode": "steer"}}
+"""Bot b is steered by a message into a turn that is on; bot a is interrupted (Hermes' default)."""
 
 
 @dataclass
@@ -45,7 +49,7 @@ def bot(
 ) -> Gateway:
     """Make the gateway of a bot with the plugin installed as the installer would."""
     base = {
-        "plugins": {"enabled": [NAME]},
+        "plugins": {"enabled": [NAME, "spy"]},
         "agent": {"gateway_notify_interval": 1},  # a "Working" notice every second
     }
     config = merged(base, more.pop("config", {}))
@@ -58,9 +62,15 @@ def bot(
         model=f"model-{name}",
         config=config,
         env=env | more.pop("env", {}),
-        plugins={NAME: PLUGIN},
+        plugins={NAME: PLUGIN, "spy": SPY},
         **more,
     )
+
+
+def mcp_servers(relay: Relay) -> dict[str, Any]:
+    """What `install --with-mcp` writes."""
+    entries = mcp_entries(relay.bridge_url)
+    return {"mcp_servers": {key.partition(".")[2]: entry for key, entry in entries.items()}}
 
 
 @pytest.fixture(scope="session")
@@ -73,12 +83,13 @@ def world(
     failed_before = request.session.testsfailed
     route = {"secret": "s", "prompt": "{message}", "deliver": "log"}
     extra = {"host": "127.0.0.1", "port": port, "routes": {"talk": route}}
+    mcp = mcp_servers(relay)
     webhook = {"platforms": {"webhook": {"enabled": True, "extra": extra}}}
     with ScriptedModel() as llm:
         llm.when("warm up", Say("warm"))
         bots = [
-            bot(hermes, folder / "a", relay, llm, "a", config=webhook),
-            bot(hermes, folder / "b", relay, llm, "b"),
+            bot(hermes, folder / "a", relay, llm, "a", config=merged(webhook, mcp)),
+            bot(hermes, folder / "b", relay, llm, "b", config=merged(STEERS, mcp)),
         ]
         try:
             relay.start()
@@ -110,6 +121,11 @@ def everything_is_up(world: World) -> None:
     world.relay.wait_online("a", "b")
     world.llm.when("warm up", Say("warm"))  # the newest rule wins
     warm_up(world.relay, "b")
+
+
+def said(gateway: Gateway) -> list[dict[str, Any]]:
+    """What Hermes gave the bridge's adapter to send, from the first turn on (see `spy`)."""
+    return [json.loads(line) for line in gateway.log("said.jsonl").splitlines()]
 
 
 def warm_up(relay: Relay, name: str) -> None:

@@ -4,10 +4,10 @@ import threading
 from typing import Any
 
 import pytest
-from tests.e2e.hermes.conftest import World
+from tests.e2e.hermes.conftest import World, said
 from tests.harness.llm import Call, Fail, Say
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
 
 def test_the_final_text_is_the_answer(world: World) -> None:
@@ -40,6 +40,28 @@ def test_notices_of_a_long_turn_are_not_the_answer(world: World) -> None:
     world.llm.when("take your time", Say("here it is", delay=2.5))
     done = world.ask("b", "take your time")
     assert done["answer"] == "here it is"
+    chat = "hermes-bridge:" + done["conversation_id"]
+    told = [line for line in said(world.b) if line["chat"] == chat]
+    assert [line["text"] for line in told if line["final"]] == ["here it is"]
+    assert [line for line in told if not line["final"]], "Hermes made no notice"
+
+
+@pytest.mark.parametrize("name", ["a", "b"], ids=["interrupted", "steered"])
+def test_a_busy_tip_is_not_the_answer(world: World, name: str) -> None:
+    """What the bridge never does, forced: a message into a turn that is on."""
+    disturb = Call("disturb", {"text": "one more thing"})
+    world.llm.when("one more thing", Say("about one more thing"))
+    world.llm.when(f"hold {name}", disturb, Say("undisturbed"))
+    done = world.ask(name, f"hold {name}")
+    chat = "hermes-bridge:" + done["conversation_id"]
+    told = [line for line in said(world.a if name == "a" else world.b) if line["chat"] == chat]
+    tips = ("⚡", "⏩", "gateway.busy.")  # the last on 0.22, which ships no texts
+    assert [line for line in told if line["text"].startswith(tips)], told
+    assert not any(tip in str(done) for tip in tips)
+    if done["ok"]:  # what the model said last; or the disturbed turn has failed
+        assert done["answer"] in ("undisturbed", "about one more thing")
+    else:
+        assert done["error"] == "failed"
 
 
 def test_text_beside_a_tool_call_is_not_the_answer(world: World) -> None:

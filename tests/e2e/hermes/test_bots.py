@@ -6,13 +6,14 @@ import json
 import threading
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
-from tests.e2e.hermes.conftest import World, bot, warm_up
+from tests.e2e.hermes.conftest import World
 from tests.harness.llm import Call, Say
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
+
+RID = r"request_id=(?P<rid>[\w-]+).*"
 
 
 def ask(to: str, message: str, **more: str) -> Call:
@@ -97,34 +98,34 @@ def post(port: int, message: str) -> None:
         assert answer.status == 202
 
 
-def test_through_two_mcp_entries_a_bot_answers_while_it_asks(world: World, tmp_path: Path) -> None:
-    """The way without native tools: one entry to ask, one to answer (Hermes locks per entry)."""
-    relay = world.relay
-    headers = {"Authorization": "Bearer " + relay.token("m")}
-    entry = {"url": relay.mcp_url, "headers": headers, "timeout": 120}
-    servers = {
-        "bridge-ask": {**entry, "tools": {"include": ["ask_agent", "wait_answer", "list_agents"]}},
-        "bridge-answer": {**entry, "tools": {"include": ["reply"]}},
-    }
+def test_through_two_mcp_entries_a_bot_answers_while_it_asks(world: World) -> None:
+    """What `install --with-mcp` writes: one entry to ask, one to answer (Hermes locks per entry)."""
     gate = threading.Event()
-    by_mcp = Call("mcp__bridge_ask__ask_agent", {"to": "b", "message": "think hard"})
-    reply = Call("mcp__bridge_answer__reply", {"request_id": "{rid}", "answer": "through mcp"})
-    world.llm.when("ask over mcp", by_mcp, Say("mcp got {result}"))
+    world.llm.when("ask over mcp", by_mcp("b", "think hard"), Say("mcp got {result}"))
     world.llm.when("think hard", Say("hard thought", gate=gate), model="model-b")
-    world.llm.when(r"request_id=(?P<rid>[\w-]+).*answer over mcp", reply, Say("said it"))
-    third = bot(
-        world.a.venv, tmp_path / "m", relay, world.llm, "m", config={"mcp_servers": servers}
-    )
-    try:
-        third.start()
-        relay.wait_online("m")
-        warm_up(relay, "m")
-        waiting = relay.ask_soon("asker", "m", "ask over mcp")
-        world.llm.wait_for("think hard", timeout=60)
-        assert relay.ask("carl", "m", "answer over mcp")["answer"] == "through mcp"
-        assert not waiting.done(), waiting.result()
-        gate.set()
-        assert "hard thought" in waiting.result(60)["answer"]
-    finally:
-        gate.set()
-        third.stop(10)
+    world.llm.when(RID + "answer over mcp", by_reply("through mcp"), Say("said it"))
+    waiting = world.relay.ask_soon("asker", "a", "ask over mcp")
+    world.llm.wait_for("think hard")
+    assert world.relay.ask("carl", "a", "answer over mcp")["answer"] == "through mcp"
+    assert not waiting.done(), waiting.result()
+    gate.set()
+    assert "hard thought" in waiting.result(60)["answer"]
+
+
+def test_through_mcp_a_asks_b_and_b_asks_a_back_and_both_complete(world: World) -> None:
+    world.llm.when("nest over mcp", by_mcp("b", "inner mcp"), Say("a got [{result}]"))
+    inner = (by_mcp("a", "back over mcp"), by_reply("b got {result}"), Say("said it"))
+    world.llm.when(RID + "inner mcp", *inner, model="model-b")
+    world.llm.when(RID + "back over mcp", by_reply("bedrock"), Say("said it too"))
+    answer = world.ask("a", "nest over mcp")["answer"]
+    assert answer.startswith("a got [")
+    assert "b got " in answer
+    assert "bedrock" in answer
+
+
+def by_mcp(to: str, message: str) -> Call:
+    return Call("mcp__bridge_ask__ask_agent", {"to": to, "message": message})
+
+
+def by_reply(answer: str) -> Call:
+    return Call("mcp__bridge_reply__reply", {"request_id": "{rid}", "answer": answer})

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.venvs import Venv
 
 ROOT = Path(__file__).parents[3]
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
 
 def test_the_demo_with_two_real_bots_gets_its_answer(hermes: Venv) -> None:

@@ -15,7 +15,7 @@ from tests.harness.llm import Say, ScriptedModel
 
 import hermes_bridge
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
 
 def test_an_installed_bot_is_in_list_agents_after_its_restart_and_gone_after_uninstall(

@@ -1,5 +1,6 @@
 """Real bots, and parts of the world that end and come back in the middle of a question."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tests.harness.relay import until
 from tests.harness.venvs import Venv
 from tests.plugins.bridge.fake_relay import FakeRelay
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
 TOKEN = "not-the-token-" + "x" * 20
 
@@ -71,24 +72,27 @@ def test_a_bot_that_is_back_within_the_grace_answers(world: World, end: str) -> 
     gate = threading.Event()
     world.llm.when(f"survive a {end}", Say("I am back", gate=gate))
     asked = world.relay.ask_soon("asker", "b", f"survive a {end}")
-    world.llm.wait_for(f"survive a {end}")
+    words = world.llm.wait_for(f"survive a {end}").text
     world.b.kill() if end == "kill" else world.b.stop()
     gate.set()
+    owe(world.b, words.partition("conversation_id=")[2].partition(")")[0])
     world.b.start()
     assert asked.result(90).get("answer") == "I am back", asked.result()
     seen = world.llm.texts(f"survive a {end}")
     assert len(seen) == 2
     assert "You were interrupted" in seen[1]
+    world.b.wait_log("Redelivered recovered final response to hermes-bridge")
 
 
 @pytest.fixture(scope="module")
 def newcomer(
     hermes: Venv, world: World, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Gateway, Relay]]:
-    """A third bot, started before its relay, which knows it by another token."""
+    """A third bot with room for one turn, started before its relay, which knows another token."""
     folder = tmp_path_factory.mktemp("newcomer")
-    relay = Relay(folder / "relay", ("n", "asker"))
-    gateway = bot(hermes, folder / "n", relay, world.llm, "n", token=TOKEN)
+    relay = Relay(folder / "relay", ("n", "carl", "asker"))
+    room = {"max_concurrent_sessions": 1}
+    gateway = bot(hermes, folder / "n", relay, world.llm, "n", token=TOKEN, config=room)
     try:
         yield gateway.start(), relay
     finally:
@@ -106,7 +110,7 @@ def test_a_relay_that_is_down_at_the_bots_start_is_joined_later_and_a_wrong_toke
     relay.start()
     until(lambda: "token refused" in str(gateway.platform(NAME)), "the refusal shown", 90)
     assert gateway.platform(NAME)["state"] == "retrying"
-    relay.reload(agents=[{"name": "n", "token": TOKEN}, "asker"])
+    relay.reload(agents=[{"name": "n", "token": TOKEN}, "carl", "asker"])
     gateway.wait_platform(NAME, timeout=90)
     world.llm.when("warm up", Say("warm"))
     warm_up(relay, "n")
@@ -114,6 +118,20 @@ def test_a_relay_that_is_down_at_the_bots_start_is_joined_later_and_a_wrong_toke
         assert len([line for line in gateway.log().splitlines() if words in line]) == 1
     assert "/plugins/hermes-bridge/" not in traces(gateway)
     assert TOKEN not in gateway.log() + gateway.log("gateway.out")
+
+
+def test_what_hermes_says_when_it_has_no_room_for_a_turn_is_a_failure_at_once(
+    newcomer: tuple[Gateway, Relay], world: World
+) -> None:
+    gate, relay = threading.Event(), newcomer[1]
+    world.llm.when("take the only place", Say("was there", gate=gate))
+    first = relay.ask_soon("asker", "n", "take the only place")
+    world.llm.wait_for("take the only place")
+    refused = relay.ask("carl", "n", "is there room?")
+    assert refused["error"] == "failed", refused
+    assert "session limit" in refused["reason"]
+    gate.set()
+    assert first.result(60)["answer"] == "was there"
 
 
 def test_a_wake_sent_twice_runs_once_also_across_a_restart_of_the_gateway(
@@ -135,6 +153,19 @@ def test_a_wake_sent_twice_runs_once_also_across_a_restart_of_the_gateway(
         relay.wake("r2", "only once more")
         relay.reply("r2", timeout=60)
         assert len(world.llm.texts("only once")) == 2
+
+
+def owe(gateway: Gateway, conversation: str) -> None:
+    """Leave a reply in Hermes' ledger as a crash in mid-delivery does: it is made good at start."""
+    script = (
+        "import sys; from gateway import delivery_ledger as ledger; rid, chat = sys.argv[1:]; "
+        "ledger.record_obligation(obligation_id=rid, session_key=rid, platform='hermes-bridge',"
+        " chat_id=chat, thread_id=None, content='an answer of yesterday');"
+        "ledger.mark_attempting(rid)"
+    )
+    chat = f"hermes-bridge:{conversation}"
+    command = [str(gateway.venv.python), "-c", script, f"owed-{time.time_ns()}", chat]
+    subprocess.run(command, env=gateway.env, cwd=gateway.home, check=True, timeout=60)
 
 
 def follow(relay: Relay, request_id: str) -> Any:

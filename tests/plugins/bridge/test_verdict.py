@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes_bridge.plugins.bridge.verdict import NO_TEXT, TurnEnd, judged
+from hermes_bridge.plugins.bridge.verdict import NO_TEXT, TurnEnd, judged, sounds_failed
 
 WELL = TurnEnd(completed=True, interrupted=False)
 FAILURES = [
@@ -13,6 +13,9 @@ FAILURES = [
     "The request failed: boom\nTry again or use /reset to start a fresh session.",
     "⚠️ No reply: the model returned empty content after retries and any fallback providers.",
     "explainer.no_reply_prefixexplainer.empty_response",
+    "Hermes is at the active session limit (1/1). Try again when another session finishes.",
+    "⏳ Gateway is restarting and is not accepting another turn right now.",
+    "gateway.busy.draining_maintenance",
 ]
 
 
@@ -47,3 +50,12 @@ def test_a_model_that_quotes_a_failure_in_a_good_turn_has_answered() -> None:
 def test_a_turn_that_ran_out_of_steps_may_still_answer() -> None:
     assert not judged("what I have so far", seen=True, end=TurnEnd(False, False)).failure
     assert judged(FAILURES[0], seen=True, end=TurnEnd(False, False)).failure
+
+
+def test_a_busy_tip_is_not_the_reason_of_a_failure() -> None:
+    assert not sounds_failed("gateway.busy.ack\n\n💡 First-time tip - I redirected the current run")
+
+
+def test_a_text_without_a_model_is_no_answer_where_hermes_tells_of_turns() -> None:
+    assert judged("any words of Hermes", seen=False, end=None, hooked=True).failure
+    assert not judged("of another server", seen=False, end=None, hooked=False).failure

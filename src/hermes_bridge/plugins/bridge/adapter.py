@@ -262,10 +262,11 @@ class BridgeAdapter(BasePlatformAdapter):  # type: ignore[misc]
         if turn is None or reply_to not in (None, turn):
             _log.info("hermes-bridge: a text in %s belongs to no open question", conversation)
             return
-        end = self.turns.end(turn)
-        if end is not None and end.interrupted and self._stopping():
-            return
-        await bridge.final(turn, judged(text, seen=self.turns.seen(turn), end=end))
+        turns, end = self.turns, self.turns.end(turn)
+        if self._stopping() and (end.interrupted if end else not turns.seen(turn)):
+            return  # cut off, or refused before it began: the next process begins it again
+        reply = judged(text, seen=turns.seen(turn), end=end, hooked=turns.hooked)
+        await bridge.final(turn, reply)
 
     async def _settle(self, chat: str, reply: Reply) -> None:
         bridge, conversation = self.bridge, conversation_of(chat)

@@ -42,6 +42,11 @@ class Turns:
             )
             _put(self._seen, request_id, end)
 
+    @property
+    def hooked(self) -> bool:
+        """Whether Hermes tells of turns here: it has told of one."""
+        return bool(self._seen)
+
     def seen(self, request_id: str) -> bool:
         """Whether this exchange's turn came as far as its model."""
         return request_id in self._seen

@@ -5,6 +5,7 @@ token mended there needs no restart.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +36,13 @@ def read(extra: Mapping[str, Any], home: Path | None = None) -> Settings:
     """Read the settings as they are now."""
     file = dotenv(home / ".env") if home else {}
 
+    def variable(name: str) -> str:
+        return file.get(name) or os.environ.get(name) or ""
+
     def value(name: str, key: str) -> str:
-        return str(extra.get(key) or file.get(name) or os.environ.get(name) or "").strip()
+        written = str(extra.get(key) or variable(name))
+        # Hermes 0.20 and later put variables in themselves.
+        return re.sub(r"\$\{(?:env:)?(\w+)\}", lambda m: variable(m[1]), written).strip()
 
     skills = extra.get("skills")
     return Settings(
@@ -73,5 +79,5 @@ def dotenv(path: Path) -> dict[str, str]:
 
 def _unquoted(value: str) -> str:
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return value[1:-1]
+        return re.sub(rf"\\([\\{value[0]}])", r"\1", value[1:-1])
     return value.partition(" #")[0].rstrip()

@@ -27,6 +27,8 @@ _SENTENCES = (
     "The request failed: ",
     "Sorry, I encountered an error (",
 )
+_REFUSALS = ("Hermes is at the active session limit (", "⏳ Gateway is ", "gateway.busy.")
+"""Finals of a turn that Hermes did not begin; as notices (busy tips) they say nothing of failure."""
 _TAILS = (
     "Try again or use /reset to start a fresh session.",
     "Your request was not processed. Send it again if you still want me to carry it out.",
@@ -45,11 +47,14 @@ class TurnEnd:
     failed: bool | None = None
 
 
-def judged(text: str, *, seen: bool, end: TurnEnd | None) -> Reply:
+def judged(text: str, *, seen: bool, end: TurnEnd | None, hooked: bool = False) -> Reply:
     """Say whether a final text is an answer or the words of a failure.
 
     `seen` is whether `pre_llm_call` told of the turn. Both versions skip `on_session_end` when the
-    model's server fails, so a turn that was seen to begin and not to end has failed.
+    model's server fails, so a turn that was seen to begin and not to end has failed. `hooked` is
+    whether it told of any turn of ours: then a turn that it did not tell of never had a model, and
+    its text is Hermes' own (too many sessions, a stop). Where Hermes hands turns to another server
+    it tells of none.
     """
     text = text.strip()
     if not text:
@@ -57,7 +62,8 @@ def judged(text: str, *, seen: bool, end: TurnEnd | None) -> Reply:
     if text.startswith(_ALWAYS):
         return Reply(text, failure=True)
     if end is None:
-        return Reply(text, failure=seen or sounds_failed(text))
+        refused = text.startswith(_REFUSALS) or sounds_failed(text)
+        return Reply(text, failure=seen or hooked or refused)
     if end.failed or end.interrupted:
         return Reply(text, failure=True)
     # A model may quote such a sentence in a turn that went well.
