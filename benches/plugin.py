@@ -1,6 +1,6 @@
 """What the bridge plugin adds inside a bot, measured with Hermes' real base class.
 
-    python benches/plugin.py                 # needs Hermes 0.19 in a venv; made on first use
+    python benches/plugin.py                 # needs Hermes 0.19 and 0.22 in venvs; made on first use
 
 Runs itself inside Hermes' environment: the real `BasePlatformAdapter` with the plugin's adapter on
 top, a relay played over a real loopback socket, and a message handler in place of the model.

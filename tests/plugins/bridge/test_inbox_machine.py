@@ -1,4 +1,11 @@
-"""The inbox under everything at once: wakes, repeats, answers, ends, cancels, restarts, time."""
+"""The inbox under everything at once: wakes, repeats, answers, ends, cancels, restarts, time.
+
+Planted mutants that this machine and `test_inbox.py` kill (each was seen to fail): no rest after a
+turn; a rest that is swept away; a settled question that starts; a postponed one that goes to the
+back, or counts as a start; a second answer that counts; an unconfirmed answer that is not sent after
+a restart, or not for a repeated wake; an interrupt for a question that waits; the end of another
+question's turn that frees the lane; a fourth start; an ack before its line is written.
+"""
 
 import copy
 from typing import Any
