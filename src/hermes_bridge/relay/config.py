@@ -61,6 +61,8 @@ class UiSection(_Section, frozen=True, kw_only=True):
 
     password: Annotated[str, Meta(min_length=8, max_length=1024)] | None = None
     auth: Literal["password", "none"] = "password"
+    trace_url: Annotated[str, Meta(pattern=r"^https?://[^\s]*\{trace_id\}[^\s]*$")] | None = None
+    """Where a trace can be seen; `{trace_id}` stands for its id."""
 
 
 class LangfuseSection(_Section, frozen=True, kw_only=True):

@@ -86,11 +86,26 @@ class Ledger:
         rows = await self.database.read(f"{_SELECT} ORDER BY started_at DESC LIMIT $1", limit)
         return [exchange(row) for row in reversed(rows)]
 
-    async def conversation(self, conversation: str, limit: int = 500) -> list[Exchange]:
-        """Give the exchanges of one conversation, oldest first, refusals included."""
-        sql = f"{_SELECT} WHERE conversation_id=$1 ORDER BY started_at DESC LIMIT $2"
-        rows = await self.database.read(sql, conversation, limit)
+    async def conversation(
+        self, conversation: str, limit: int = 500, before: Cursor | None = None
+    ) -> list[Exchange]:
+        """Give the last exchanges of one conversation before a place, oldest first, refusals included."""
+        query = Query(self.database.dialect)
+        query.of_conversation(conversation)
+        query.before(before)
+        order = f"ORDER BY started_at DESC, request_id DESC LIMIT {int(limit)}"
+        rows = await self.database.read(f"{_SELECT}{query.where} {order}", *query.args)
         return [exchange(row) for row in reversed(rows)]
+
+    async def turn(self, x: Exchange) -> int:
+        """Give which exchange of its conversation this is, refusals not counted; 1 is the first."""
+        refusals = ", ".join(f"'{status.value}'" for status in sorted(REFUSALS - ENDS))
+        sql = (
+            f"SELECT count(*) FROM {EXCHANGES} WHERE conversation_id=$1 "  # noqa: S608
+            f"AND started_at <= $2 AND request_id <> $3 AND status NOT IN ({refusals})"
+        )
+        rows = await self.database.read(sql, x.conv, x.at, x.rid)
+        return int(rows[0][0]) + 1
 
     async def participants(
         self, conversation: str, now: int

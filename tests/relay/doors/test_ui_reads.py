@@ -10,6 +10,7 @@ from tests.browser.running import Bot, Running, ended, relay
 
 from hermes_bridge.relay.core.exchange import Status
 from hermes_bridge.relay.doors.ui_tallies import DAY, HOUR, MINUTE, pieces
+from hermes_bridge.relay.ledger import Ledger
 
 NAMES = ["a-bot", "b-bot", "c-bot"]
 
@@ -51,12 +52,33 @@ def test_a_rare_hit_is_found_in_bounded_steps(
 ) -> None:
     monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._FIRST_STEP", 7)
     monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._SEARCH_S", 0)
+
+    async def cannot_tell(ledger: Ledger, words: object) -> None:
+        return None
+
+    monkeypatch.setattr(Ledger, "holding", cannot_tell)
     rows = [ended("a-bot", "b-bot", str(n), ago=60_000 - n * 100) for n in range(50)]
     rows[3].answer = "the Needle"
     running.keep(*rows)
     first = running.json("/ui/api/search?q=needle")
     assert (first["exchanges"], bool(first["next"])) == ([], True)
     assert [x["message"] for x in all_pages(running, "&q=needle")] == ["3"]
+
+
+def test_a_rare_word_is_found_at_once_by_the_index(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._FIRST_STEP", 7)
+    monkeypatch.setattr("hermes_bridge.relay.doors.ui_reads._SEARCH_S", 0)
+    rows = [ended("a-bot", "b-bot", f"plain {n}", ago=60_000 - n * 100) for n in range(50)]
+    for n in (3, 5, 8):
+        rows[n].answer = f"the Needle {n}"
+    running.keep(*rows)
+    first = running.json("/ui/api/search?q=needle&limit=2")
+    assert [x["answer"] for x in first["exchanges"]] == ["the Needle 8", "the Needle 5"]
+    found = [x["answer"] for x in all_pages(running, "&q=needle", limit=2)]
+    assert found == ["the Needle 8", "the Needle 5", "the Needle 3"]
+    assert all_pages(running, "&q=needle&role=asker&agent=b-bot") == []
 
 
 def test_pages_show_open_exchanges_as_they_stand_and_filter_by_that(running: Running) -> None:

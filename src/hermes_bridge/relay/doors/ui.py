@@ -24,6 +24,7 @@ from hermes_bridge.relay.doors.ui_events import Hub
 from hermes_bridge.relay.doors.ui_request import KEPT, Receive, Request, Scope, Send
 from hermes_bridge.relay.doors.ui_rows import Json
 from hermes_bridge.relay.relay import Relay
+from hermes_bridge.relay.sql.reads import Cursor
 
 _log = logging.getLogger("hermes_bridge.ui")
 _VIEWS = ("/ui", "/ui/", "/ui/agents", "/ui/map", "/ui/connector")
@@ -46,7 +47,7 @@ class UiDoor:
 
     def __init__(self, relay: Relay, section: UiSection, *, open_to_all: bool) -> None:
         """`open_to_all`: the server listens on loopback only."""
-        self._relay = relay
+        self._relay, self._section = relay, section
         self.access = Access(section, local=open_to_all, now=relay.clock.now)
         self._quiet = Quiet(_log, relay.clock.now)
         self._reads = ui_reads.Reads(relay)
@@ -56,6 +57,7 @@ class UiDoor:
 
     def replace(self, section: UiSection) -> None:
         """Take a new configuration."""
+        self._section = section
         self.access.replace(section)
 
     def close(self) -> None:
@@ -127,6 +129,7 @@ class UiDoor:
                 body["signed_in"] = visitor.signed_in
                 body["csrf"] = self.access.csrf(visitor)
                 body["connector"] = self.connector is not None
+                body["trace_url"] = self._section.trace_url
             await request.json(200, body)
 
     async def _read(self, request: Request, path: str) -> Json | None:
@@ -134,7 +137,8 @@ class UiDoor:
         cut = _number(query.get("cut"))
         kind, _, name = path.partition("/")
         if name:
-            return await self._read_one(kind, name, cut)
+            before = ui_reads.cursor_of(query.get("before"))
+            return await self._read_one(kind, name, before, cut)
         span = query.get("range", "24h")
         span = span if span in ui_tallies.RANGES else "24h"
         match kind:
@@ -155,12 +159,12 @@ class UiDoor:
             case _:
                 return None
 
-    async def _read_one(self, kind: str, name: str, cut: int) -> Json | None:
+    async def _read_one(self, kind: str, name: str, before: Cursor | None, cut: int) -> Json | None:
         match kind:
             case "exchanges":
                 return await self._reads.exchange(name)
             case "conversations":
-                return await self._reads.conversation(name, cut)
+                return await self._reads.conversation(name, before, cut)
             case "agents":
                 return await self._reads.agent(name)
             case _:

@@ -1,6 +1,7 @@
 """What the page reads: the ledger's rows with what is live in memory laid over them."""
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Iterable, Mapping
 
@@ -72,13 +73,16 @@ class Reads:
         }
 
     async def exchange(self, rid: str) -> Json | None:
-        """Give one exchange with its whole texts."""
-        try:
+        """Give one exchange with its whole texts, and which turn of its conversation it is."""
+        found, turn = None, 0
+        with contextlib.suppress(DatabaseDown, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 found = await self._relay.recall.find(rid)
-        except (DatabaseDown, TimeoutError):
-            found = None
-        return None if found is None else ui_rows.exchange(found)
+                if found is not None and found.status not in REFUSALS - ENDS:
+                    turn = await self._relay.ledger.turn(found)
+        if found is None:
+            return None
+        return ui_rows.exchange(found) | ({"turn": turn} if turn else {})
 
     async def page(self, wanted: Wanted, before: Cursor | None, limit: int, cut: int) -> Json:
         """Give a page of history, newest first, and where the next one begins (`next`)."""
@@ -123,26 +127,32 @@ class Reads:
             found += await ledger.page(wanted, before, floor, limit + 1 - len(found))
             if len(found) > limit:
                 return found[:limit], _place(found[limit - 1])
-            left, took = ends_at - loop.time(), loop.time() - began
-            if floor is None or left <= 0:
-                return found, floor
+            if floor is None:
+                return found, None
             if wanted.words and (known := await ledger.holding(wanted.words)) is not None:
                 rest = await ledger.page(wanted, floor, None, _SOME, known)
                 found += [x for x in rest if wanted.has(x, ui_rows.status(x))]
                 more = len(found) > limit
                 return found[:limit], _place(found[limit - 1]) if more else None
+            left, took = ends_at - loop.time(), loop.time() - began
+            if left <= 0:
+                return found, floor
             before, step = floor, max(200, min(2 * step, int(step * left / max(took, 1e-4))))
 
-    async def conversation(self, conversation: str, cut: int) -> Json:
-        """Give a conversation's exchanges, oldest first; empty for one that nobody knows."""
+    async def conversation(self, conversation: str, before: Cursor | None, cut: int) -> Json:
+        """Give a conversation's last exchanges before a place, oldest first; empty for an unknown one."""
         relay = self._relay
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                stored = await relay.ledger.conversation(conversation, CONVERSATION_ROWS)
+                stored = await relay.ledger.conversation(conversation, CONVERSATION_ROWS, before)
             whole = True
         except (DatabaseDown, TimeoutError):
             stored, whole = relay.book.ended_lately(), False
-        rows = [x for x in self._overlaid(stored) if x.conv == conversation]
+        rows = [
+            x
+            for x in self._overlaid(stored)
+            if x.conv == conversation and (before is None or _place(x) < before)
+        ]
         rows.sort(key=_place)
         now = relay.clock.now()
         turns = sum(now - x.at < HOUR and x.status not in REFUSALS - ENDS for x in rows)
@@ -151,7 +161,8 @@ class Reads:
             "conversation_id": conversation,
             "exchanges": [ui_rows.exchange(x, cut) for x in rows],
             "turns": turns,
-            "more": len(stored) >= CONVERSATION_ROWS,
+            "more": whole and len(stored) >= CONVERSATION_ROWS,
+            "next": f"{stored[0].at}-{stored[0].rid}" if whole and stored else None,
             "store": self.store(whole),
         }
 

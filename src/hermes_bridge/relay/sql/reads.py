@@ -101,6 +101,10 @@ class Query:
         """The WHERE clause, or nothing."""
         return f" WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
 
+    def of_conversation(self, conversation: str) -> None:
+        """Only one conversation."""
+        self._conditions.append(f"conversation_id = {self.arg(conversation)}")
+
     def before(self, cursor: Cursor | None) -> None:
         """Only what is older than the cursor."""
         if cursor is not None:

@@ -20,12 +20,22 @@ export function connector() {
     due = Date.now() + 3000;
     try {
       const found = await ask("/ui/api/connector");
-      if (!closed) draw(found);
+      if (closed) return;
+      if (found.identities) draw(found); else waiting(found);
     } catch (error) {
       if (closed) return;
       box.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, error.status === 404 ? "No connector runs here" : "Could not load this"),
         h("p", { class: "sub" }, error.status === 404 ? "It runs in the relay's process when the configuration has a connector section." : error.message)));
     }
+  }
+
+  /** It has not started yet, or could not. */
+  function waiting(found) {
+    const starting = found.status === "starting";
+    sum.replaceChildren(h("h1", null, "Connector"));
+    box.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, starting ? "The connector is starting" : "The connector does not run"),
+      h("p", { class: "sub" }, starting ? "Its accounts show here in a moment." : bdi(`${found.cause ?? "Its log says why."}`)),
+      !starting && h("p", { class: "sub" }, "It is tried again every few seconds. Asks between agents go on.")));
   }
 
   function draw(found) {

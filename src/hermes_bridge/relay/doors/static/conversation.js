@@ -3,7 +3,7 @@
 import { bdi, h, icon } from "./dom.js";
 import { dots } from "./exchanges.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
-import { copy, countdown, longText } from "./row.js";
+import { copy, countdown, exchangeLink, longText, traceLink } from "./row.js";
 import { badge, isOpen, isRefused, reason, status } from "./status.js";
 import { ask, CUT, on, store, take } from "./store.js";
 import { about, age, day, dayKey, hms, iso, now, size, span, stamp, timer, title, took, when } from "./time.js";
@@ -19,15 +19,16 @@ export function conversation(id, app) {
   const heading = h("h1", { class: "route" }), meta = h("p", { class: "meta num" });
   const outline = h("ol", { class: "toc" }), turnCount = h("span", { class: "count push" });
   const details = h("dl", { class: "kv" });
+  const older = h("p", { class: "tail-row", hidden: true }, h("button", { class: "btn", on: { click: () => loadOlder() } }, "Load older"));
   const pill = h("button", { class: "below", hidden: true, on: { click: () => { pill.hidden = true; unseen = 0; thread.lastElementChild?.scrollIntoView({ block: "end" }); } } });
   const link = h("button", { class: "btn push wide", on: { click: (event) => copy(location.href, event.currentTarget, "Link copied") } }, icon("copy"), h("span", null, "Copy link"));
   const head = h("div", { class: "head" }, heading, meta, link);
   const rail = h("aside", { class: "rail", "aria-label": "Outline and details" },
     h("section", { class: "panel", "aria-label": "Exchanges of this conversation" }, h("header", null, h("h2", null, "Exchanges"), turnCount), outline),
     h("section", { class: "panel", "aria-label": "Details" }, h("header", null, h("h2", null, "Details")), details));
-  const cols = h("div", { class: "cols tail" }, thread, rail);
+  const cols = h("div", { class: "cols tail" }, h("div", null, older, thread), rail);
   const el = h("div", { class: "page" }, h("a", { class: "back", href: "/ui" }, icon("back"), "Exchanges"), head, cols, pill);
-  let first = "", inView = null, unseen = 0, loaded = false, counted = 0;
+  let first = "", inView = null, unseen = 0, loaded = false, counted = 0, before = "";
 
   async function load() {
     try {
@@ -36,12 +37,44 @@ export function conversation(id, app) {
       counted = found.turns;
       if (!found.exchanges.length) { missing(); return; }
       loaded = true;
+      if (!turns.size || !found.more) rest(found);
       for (const row of found.exchanges) show(store.rows.get(row.request_id));
-      describe(found.more);
+      describe();
       marked();
     } catch {
       thread.replaceChildren(h("div", { class: "none" }, h("p", null, "Could not load this. ", h("button", { class: "link", on: { click: load } }, "Try again"))));
     }
+  }
+
+  /** What is said about exchanges that are not here yet. */
+  function rest(found) {
+    before = found.more ? found.next : "";
+    older.hidden = !before;
+  }
+
+  /** Puts older exchanges above; what is read stays where it is. */
+  async function loadOlder() {
+    const button = older.firstChild;
+    button.disabled = true;
+    const found = await ask(`/ui/api/conversations/${encodeURIComponent(id)}?cut=${CUT}&before=${encodeURIComponent(before)}`).catch(() => null);
+    button.disabled = false;
+    if (!found) { button.textContent = "Could not load this. Try again"; return; }
+    button.textContent = "Load older";
+    take(found.exchanges);
+    const rows = [...found.exchanges.map((row) => store.rows.get(row.request_id)), ...[...turns.values()].map((turn) => turn.row)];
+    const anchor = [...turns.values()].find((turn) => turn.el.getBoundingClientRect().bottom > 60), kept = anchor?.row.request_id;
+    const top = anchor?.el.getBoundingClientRect().top;
+    watch.disconnect();
+    seen.clear();
+    turns.clear();
+    first = "";
+    thread.replaceChildren();
+    outline.replaceChildren();
+    rest(found);
+    for (const row of rows) show(row);
+    describe();
+    if (kept) scrollBy({ top: turns.get(kept).el.getBoundingClientRect().top - top });
+    focus(turns.get(inView?.row.request_id));
   }
 
   function missing() {
@@ -73,13 +106,13 @@ export function conversation(id, app) {
     turn.mark();
   }
 
-  function describe(more) {
+  function describe() {
     const rows = [...turns.values()].map((turn) => turn.row);
     const [one] = rows;
     const other = one.to;
     heading.replaceChildren(who(one.from, store.agents.get(one.from), { size: "l" }), icon("both"), h("span", { class: "sr" }, "and"), who(other, store.agents.get(other), { size: "l" }));
     thread.setAttribute("aria-label", `Conversation between ${one.from} and ${other}`);
-    meta.textContent = `${more ? "the last " : ""}${rows.length} exchange${rows.length === 1 ? "" : "s"} since ${when(one.started_at)}`;
+    meta.textContent = `${before ? "the last " : ""}${rows.length} exchange${rows.length === 1 ? "" : "s"} since ${when(one.started_at)}`;
     turnCount.textContent = store.limits.max_turns ? `turn ${counted} of ${store.limits.max_turns} this hour` : "";
   }
 
@@ -120,10 +153,10 @@ export function conversation(id, app) {
       if (fresh && !atEnd) unseen += 1; else if (fresh) thread.lastElementChild.scrollIntoView({ block: "end" });
     }
     if (!fresh) return;
-    describe(false);
+    describe();
     pill.hidden = !unseen;
     pill.replaceChildren(icon("down"), `${unseen} new below`);
-  }), on("state", () => { if (loaded) describe(false); }), on("gap", load), on("keep", (kept) => { for (const rid of turns.keys()) kept.add(rid); })];
+  }), on("state", () => { if (loaded) describe(); }), on("gap", load), on("keep", (kept) => { for (const rid of turns.keys()) kept.add(rid); })];
   const reach = () => { if (innerHeight + scrollY >= document.body.scrollHeight - 80) { pill.hidden = true; unseen = 0; } };
   addEventListener("scroll", reach, { passive: true });
   load();
@@ -161,7 +194,7 @@ class Turn {
 
   draw(row) {
     const parts = [];
-    if (row.depth > 0 && row.chain?.length) parts.push(h("p", { class: "nested" }, "asked while answering ", bdi(row.chain.at(-1))));
+    if (row.depth > 0 && row.chain?.length) parts.push(h("p", { class: "nested" }, h("button", { class: "link", on: { click: (event) => this.parent(event.currentTarget) } }, "asked while answering ", bdi(row.chain.at(-1)))));
     parts.push(this.bubble(row.from, row.started_at, longText(row, "message", [])));
     this.pulse = this.facts = null;
     if (isOpen(row)) {
@@ -177,13 +210,24 @@ class Turn {
     if (row.status === "ok") parts.push(this.bubble(row.to, row.ended_at, longText(row, "answer", [])));
     else if (!isOpen(row)) {
       const known = status(row);
-      parts.push(h("p", { class: `stop s-${known.tone}` }, icon(known.shape), h("b", null, `${known.label}.`), h("span", null, reason(row, store.limits, store.agents.get(row.to)))));
+      parts.push(h("p", { class: `stop s-${known.tone}` }, icon(known.shape), h("b", null, `${known.label}.`), h("span", null, reason(row, store.limits, store.agents.get(row.to)), cameBack(row))));
     }
+    if ((isOpen(row) || row.status === "ok") && row.resent?.length) parts.push(h("p", { class: "facts mid" }, cameBack(row)));
     if (row.late_at) {
       const fetched = row.fetched_at ? ["Fetched by ", bdi(row.from), ` at ${hms(row.fetched_at)}.`] : "Not fetched.";
       parts.push(this.bubble(row.to, row.late_at, longText(row, "late_answer", []), { late: `${about(row.late_at - row.ended_at)} late`, foot: h("p", { class: "dim" }, fetched) }));
     }
     this.el.replaceChildren(...parts);
+  }
+
+  /** Goes to the exchange that was being answered when this one was asked. */
+  async parent(button) {
+    const { row } = this, asker = row.chain.at(-1);
+    const query = new URLSearchParams({ agent: row.from, role: "target", with: asker, until: row.started_at + 1, cut: 1, limit: 20 });
+    const found = await ask(`/ui/api/exchanges?${query}`).catch(() => ({ exchanges: [] }));
+    const parent = found.exchanges.find((one) => one.from === asker && one.request_id !== row.request_id && (!one.ended_at || one.ended_at >= row.started_at));
+    if (parent) this.app.go(exchangeLink(parent));
+    else button.replaceWith("asked while answering ", bdi(asker), ", which the relay no longer keeps");
   }
 
   tick(at) {
@@ -213,6 +257,12 @@ class Turn {
   }
 }
 
+/** What happened to the link of the asked agent meanwhile. */
+function cameBack(row) {
+  const times = row.resent?.length ?? 0;
+  return times ? ` The link was lost ${times === 1 ? "once" : `${times} times`} and came back.` : "";
+}
+
 function history_(row) {
   const lost = row.resent ?? [];
   return [
@@ -233,13 +283,13 @@ function longestSilence(row) {
 
 function detail(row) {
   const bytes = (field) => row.sizes?.[field] ?? new TextEncoder().encode(row[field] ?? "").length;
-  const line = (name, ...value) => value.some((part) => part || part === 0) ? [h("dt", null, name), h("dd", null, value)] : [];
+  const line = (name, ...value) => value.some((part) => part || part === 0) ? [h("dt", null, name), h("dd", null, value.filter(Boolean))] : [];
   const code = (text) => h("span", { class: "mono", title: text }, text);
   const trace = row.trace ? row.trace.split("-")[1] ?? row.trace : "";
   const data = (field, name) => row[field] ? [h("dt", null, name), h("dd", null, h("details", null, h("summary", null, size(bytes(field))), h("pre", null, pretty(row[field]))))] : [];
   return [
     ...line("Conversation", code(row.conversation_id)), ...line("Exchange", code(row.request_id)),
-    ...(trace ? line("Trace", code(trace)) : []),
+    ...(trace ? line("Trace", traceLink(row, code(trace)) ?? code(trace)) : []),
     ...line("Asked", stamp(row.started_at)),
     ...(row.taken_at ? line("Taken", `${plus(row, row.taken_at)}, attempt ${row.attempt ?? 1}`) : row.attempt ? line("Sent", `${plus(row, row.sent_at || row.started_at)}, attempt ${row.attempt}`) : []),
     ...(row.ended_at ? line(status(row).label, plus(row, row.ended_at)) : []),

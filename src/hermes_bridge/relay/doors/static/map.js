@@ -22,7 +22,9 @@ export function map(query, app) {
   const panel = h("section", { class: "panel map", "aria-label": "Who asks whom" }, canvas, legend);
   const links = h("ul", { class: "sr", "aria-label": "Agents in the order of the ring" });
   const el = h("div", { class: "page" }, sum, h("div", { class: "cols tail" }, h("div", null, links, panel), rail));
-  let counts = null, due = 0, closed = false, lit = "", picture = null, typed = "";
+  let counts = null, due = 0, closed = false, lit = "", picture = null, typed = "", typedAt = 0;
+  let shapes = new Map(), drawnNow = new Map();
+  const gliding = [];
 
   function address() {
     const made = new URLSearchParams();
@@ -72,6 +74,25 @@ export function map(query, app) {
     if (held) links.querySelector(`[data-agent="${CSS.escape(held)}"]`)?.focus();
   }
 
+  /** Lets a shape glide from how it was drawn last to how it is now: `key` names it, styles do the rest. */
+  function glide(key, element, names) {
+    const now_ = {}, was = shapes.get(key);
+    for (const name of names) now_[name] = element.getAttribute(name);
+    drawnNow.set(key, now_);
+    if (!was || names.every((name) => was[name] === now_[name])) return element;
+    for (const name of names) element.setAttribute(name, was[name]);
+    gliding.push([element, now_]);
+    return element;
+  }
+
+  function glideAll() {
+    shapes = drawnNow;
+    drawnNow = new Map();
+    const moves = gliding.splice(0);
+    if (moves.length) canvas.getBoundingClientRect(); // the old shape must have been laid out once
+    for (const [element, attributes] of moves) for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  }
+
   // The picture
 
   function ring(pairs, names, busy, total) {
@@ -91,8 +112,8 @@ export function map(query, app) {
       const hot = waiting.has(`${pair.from}\u0000${pair.to}`);
       const title = `${pair.from} asked ${pair.to}: ${number(pair.asks)} asks, ${number(pair.failed)} failed`;
       const label = part >= 0.1 && pair.asks >= 10 && svg("text", { class: "pc", "text-anchor": "middle", x: c.at.x.toFixed(0), y: c.at.y.toFixed(0) }, brief(part));
-      const g = svg("g", null, svg("title", null, title), c.body && svg("path", { class: "e", d: c.body, "stroke-width": width.toFixed(1) }),
-        c.rest && svg("path", { class: "e f", d: c.rest, "stroke-width": width.toFixed(1), "stroke-dasharray": f.dense ? "2 1.5" : "4 2.5" }),
+      const g = svg("g", null, svg("title", null, title), c.body && glide(`${pair.from}\n${pair.to}\nb`, svg("path", { class: "e", d: c.body, "stroke-width": width.toFixed(1) }), ["d", "stroke-width"]),
+        c.rest && glide(`${pair.from}\n${pair.to}\nr`, svg("path", { class: "e f", d: c.rest, "stroke-width": width.toFixed(1), "stroke-dasharray": f.dense ? "2 1.5" : "4 2.5" }), ["d", "stroke-width"]),
         svg("path", { class: `tip${c.rest ? " f" : ""}`, d: c.tip }), label);
       g.addEventListener("click", () => app.go(between(pair)));
       groups.push({ g, pair, hot, label });
@@ -101,7 +122,7 @@ export function map(query, app) {
     for (const name of names) {
       const p = place.get(name), r = size.get(name), how = presence(store.agents.get(name));
       const cos = Math.cos(p.angle), sin = Math.sin(p.angle);
-      const dot = svg("circle", { class: `nd ${how}`, cx: p.x.toFixed(1), cy: p.y.toFixed(1), r: r.toFixed(1) });
+      const dot = glide(name, svg("circle", { class: `nd ${how}`, cx: p.x.toFixed(1), cy: p.y.toFixed(1), r: r.toFixed(1) }), ["r"]);
       const halo = svg("circle", { class: "halo", cx: p.x.toFixed(1), cy: p.y.toFixed(1), r: (r + (f.dense ? 2.5 : 4)).toFixed(1) });
       let text;
       if (f.dense) {
@@ -124,6 +145,7 @@ export function map(query, app) {
     canvas.replaceChildren(picture_, ...(f.dense ? [zoomer()] : []));
     applyZoom();
     light(lit);
+    glideAll();
     fill(legend,
       h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M2 6h24", stroke: "var(--ink-3)", "stroke-width": 5, "stroke-opacity": 0.5, "stroke-linecap": "round" })), "Thickness: number of asks"),
       h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M0 6h12", stroke: "var(--ink-3)", "stroke-width": 4, "stroke-opacity": 0.5 }), svg("path", { d: "M12 6h16", stroke: "var(--bad)", "stroke-width": 4, "stroke-dasharray": "4 2.5" })), "Red, dashed end: share that failed"),
@@ -186,8 +208,8 @@ export function map(query, app) {
   links.addEventListener("keydown", (event) => {
     if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation();
-    typed += event.key.toLowerCase();
-    setTimeout(() => { typed = ""; }, 800);
+    typed = (event.timeStamp - typedAt > 1500 ? "" : typed) + event.key.toLowerCase();
+    typedAt = event.timeStamp;
     [...links.querySelectorAll("a")].find((a) => a.dataset.agent.toLowerCase().startsWith(typed))?.focus();
   });
 

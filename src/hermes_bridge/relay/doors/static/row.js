@@ -11,6 +11,24 @@ import { who } from "./who.js";
 const LINES = 40;
 const SHOWN = 4000;
 
+const turns = new Map();
+
+/** Which exchange of its conversation this is; asked of the relay when somebody looks closer. */
+async function learnTurn(rid, then) {
+  if (turns.has(rid)) return;
+  if (turns.size > 1000) turns.clear();
+  turns.set(rid, 0);
+  const found = await ask(`/ui/api/exchanges/${encodeURIComponent(rid)}`).catch(() => ({}));
+  turns.set(rid, found.turn ?? 0);
+  if (found.turn) then();
+}
+
+/** Where the trace of an exchange can be seen, if the configuration says so. */
+export function traceLink(row, text = "Trace") {
+  const id = row.trace?.split("-")[1];
+  return id && store.traceUrl ? h("a", { class: "out-link", href: store.traceUrl.replace("{trace_id}", encodeURIComponent(id)), target: "_blank", rel: "noreferrer" }, text) : null;
+}
+
 /** Copies text; says so in the button for two seconds. */
 export async function copy(text, button, said) {
   try {
@@ -101,7 +119,8 @@ export class Row {
       this.route.replaceChildren(who(row.from, agents.get(row.from), { words }), icon("to"), h("span", { class: "sr" }, "asked"), who(row.to, agents.get(row.to), { words }));
     });
     this.part("say", `${this.unfolded}${said}${row.message.length}${isOpen(row)}${row.late_at}`, () => this.drawMessage(row, words));
-    const outcome = JSON.stringify([this.unfolded, said, row.status, row.answer, row.error, row.late_at, row.fetched_at, row.attempt, isOpen(row), store.canCancel]);
+    if (this.unfolded && !isRefused(row)) learnTurn(row.request_id, () => this.update());
+    const outcome = JSON.stringify([this.unfolded, this.unfolded && turns.get(row.request_id), said, row.status, row.answer, row.error, row.late_at, row.fetched_at, row.attempt, isOpen(row), store.canCancel]);
     this.part("rest", outcome, () => this.drawOutcome(row, words));
     this.keys.beat = null;
     this.tick(at);
@@ -178,6 +197,7 @@ export class Row {
     return h("div", { class: "full acts" },
       h("a", { class: "go", href: exchangeLink(row) }, "Open conversation"),
       h("button", { on: { click: (event) => copy(new URL(exchangeLink(row), location.href).href, event.currentTarget, "Link copied") } }, icon("copy"), h("span", null, "Copy link")),
+      traceLink(row),
       copies("message", "Copy message"), copies(row.late_at ? "late_answer" : "answer", "Copy answer"),
       isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row) } }, icon("cancelled"), h("span", null, "Cancel ask")),
       h("button", { class: "link push", "aria-expanded": "true", on: { click: () => this.view.toggle(row.request_id) } }, "Show less", h("span", { class: "sr" }, ` of ${row.from} to ${row.to}`)));
@@ -218,6 +238,7 @@ export function facts(row) {
     row.taken_at && fact("taken", `after ${took(row.taken_at - row.started_at)}`),
     beats > 0 && fact(String(beats), beats === 1 ? "heartbeat" : "heartbeats"),
     row.attempt > 1 && fact("attempt", String(row.attempt)),
+    turns.get(row.request_id) && fact("turn", String(turns.get(row.request_id))),
     row.depth > 0 && fact("nested", `${row.depth} deep`),
     h("span", { class: "mono" }, row.request_id),
   ].filter(Boolean);

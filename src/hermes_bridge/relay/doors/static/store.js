@@ -95,7 +95,7 @@ export async function refresh() {
   setClock(state.now);
   Object.assign(store, {
     asOf: state.now, limits: state.limits, csrf: state.csrf, signedIn: state.signed_in,
-    canCancel: state.signed_in, open: state.open, connector: state.connector ?? false, ready: true,
+    canCancel: state.signed_in, traceUrl: state.trace_url ?? "", open: state.open, connector: state.connector ?? false, ready: true,
   });
   takeAgents(state.agents);
   takeStore(state.store);
