@@ -59,11 +59,16 @@ def trace(tracer: Tracer, xs: dict[str, Exchange], now: int) -> None:
     del xs[x.rid]
 
 
-def official(spans: list[Span]) -> bytes:
-    """The same spans without texts, encoded by `opentelemetry-proto`."""
+def official(spans: list[Span], *, content: bool = False) -> bytes:
+    """The same spans, encoded by `opentelemetry-proto` (also the oracle of `tests/relay/test_otlp`)."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
-    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span as Record
+    from opentelemetry.proto.trace.v1.trace_pb2 import (
+        ResourceSpans,
+        ScopeSpans,
+        Span as Record,
+        Status as End,
+    )
 
     def value(fact: Fact) -> AnyValue:
         if isinstance(fact, str):
@@ -75,7 +80,8 @@ def official(spans: list[Span]) -> bytes:
     def record(span: Span) -> Record:
         talk = span.conversation
         named = (("gen_ai.conversation.id", talk), ("session.id", talk)) if talk else ()
-        facts = (*span.facts, *named, *span.own)
+        facts = (*span.facts, *named, *span.own, *(span.content() if content else ()))
+        link = span.link
         return Record(
             trace_id=bytes.fromhex(span.at.trace),
             span_id=bytes.fromhex(span.at.span),
@@ -83,9 +89,16 @@ def official(spans: list[Span]) -> bytes:
             name=span.name,
             kind=span.kind,
             start_time_unix_nano=span.begin * 1_000_000,
-            end_time_unix_nano=span.end * 1_000_000,
+            end_time_unix_nano=max(span.begin, span.end) * 1_000_000,
+            trace_state=span.state,
             attributes=[KeyValue(key=key, value=value(fact)) for key, fact in facts],
             events=[Record.Event(name=n, time_unix_nano=t * 1_000_000) for n, t in span.events],
+            links=[
+                Record.Link(trace_id=bytes.fromhex(link.trace), span_id=bytes.fromhex(link.span))
+            ]
+            if link is not None
+            else [],
+            status=End(code=End.STATUS_CODE_ERROR, message=span.error) if span.error else None,
             flags=1,
         )
 
