@@ -138,8 +138,19 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(cli: Cli)
     configure(cli, driver="postgres", connection_string=url)
     ran = cli("db", "status")
     assert ran.code == 1
-    assert "does not answer" in ran.err
+    assert "The store (PostgreSQL at 127.0.0.1:1/x) does not answer" in ran.err
     assert "very-secret" not in ran.err
+
+
+@pytest.mark.postgres
+def test_the_file_that_init_wrote_takes_postgres_from_the_environment(
+    cli: Cli, postgres_url: str
+) -> None:
+    assert cli("init").code == 0
+    told = cli("db", "status", DATABASE_URL=postgres_url)
+    assert told.out.startswith(
+        f"store                  PostgreSQL at {postgres_url.partition('@')[2]}"
+    )
 
 
 def everything(ledger: Ledger) -> Any:

@@ -60,7 +60,8 @@ def place(store: Database) -> str:
     """Say where a store is, without its password."""
     if isinstance(store, SqliteDatabase):
         return f"SQLite file {store.path}"
-    return "PostgreSQL"
+    where = getattr(store, "where", "")
+    return f"PostgreSQL at {where}" if where else "PostgreSQL"
 
 
 def must_exist(store: Database) -> None:

@@ -20,8 +20,7 @@ listen:
   host: 127.0.0.1      # 0.0.0.0 to be reachable from other machines (put TLS in front)
   port: {port}
 db:
-  driver: sqlite       # exchanges and open asks survive a restart
-  path: hermes-bridge.db
+  path: hermes-bridge.db   # SQLite; where DATABASE_URL is set, PostgreSQL is used instead
 ui:
   password: {password}
 """

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -49,6 +50,7 @@ class PostgresDatabase:
     ) -> None:
         """The `_s` values are the longest a call may take, in seconds."""
         self._dsn = dsn.replace("+asyncpg://", "://", 1)
+        self.where = _where(dsn)
         self._connections, self._connect_s = connections, connect_s
         self._read_s, self._write_s, self._scan_s = read_s, write_s, scan_s
         self._schemas: tuple[Schema, ...] = ()
@@ -252,6 +254,18 @@ async def _speak_milliseconds(connection: Any) -> None:
 
 async def _rows(connection: Any, sql: str, args: Row) -> list[Row]:
     return [tuple(row) for row in await connection.fetch(sql, *args)]
+
+
+def _where(dsn: str) -> str:
+    """Give `host:port/name` for people, without user and password; nothing if it cannot be told."""
+    try:
+        parts = urlsplit(dsn)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return ""
+    if not host:
+        return ""
+    return f"{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
 
 
 def _harmless(error: BaseException) -> bool:
