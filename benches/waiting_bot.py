@@ -49,6 +49,7 @@ def play(version: str, folder: Path) -> None:
     with ScriptedModel() as llm:
         servers = mcp_servers(relay)
         bots = [bot(venv, folder / n, relay, llm, n, config=servers) for n in ("a", "b")]
+        llm.when("warm up", Say("warm"))
         llm.when("quick", Say("here"))
         llm.when(RID + "quick over mcp", Call("mcp__bridge_reply__reply", REPLY), Say("said"))
         llm.when("wait natively", Call("ask_agent", ASK), Say("got {result}"))
