@@ -142,16 +142,13 @@ class Ledger:
         return sorted(found.values(), key=lambda x: (x.at, x.rid), reverse=True)[:limit]
 
     async def _search_newest(self, text: str, limit: int) -> list[Exchange]:
-        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        like = "ILIKE" if self.database.dialect == "postgres" else "LIKE"
-        columns = ("message", "answer", "late_answer", "error", "from_agent", "to_agent")
-        where = " OR ".join(f"{column} {like} $1 ESCAPE '\\'" for column in columns)
-        newest = f"SELECT request_id FROM {EXCHANGES} ORDER BY started_at DESC LIMIT $3"  # noqa: S608
-        if not self.searchable:
-            newest = f"SELECT request_id FROM {EXCHANGES}"  # noqa: S608
-        sql = f"{_SELECT} WHERE request_id IN ({newest}) AND ({where}) ORDER BY started_at DESC LIMIT $2"
-        args = (f"%{escaped}%", limit, *((_NEWEST,) if self.searchable else ()))
-        return [exchange(row) for row in await self.database.scan(sql, *args)]
+        query = Query(self.database.dialect)
+        query.wanted(Wanted(words=(text,)))
+        newest = f"SELECT request_id FROM {EXCHANGES} ORDER BY started_at DESC LIMIT {_NEWEST}"  # noqa: S608
+        within = f" AND request_id IN ({newest})" if self.searchable else ""
+        order = f"ORDER BY started_at DESC LIMIT {int(limit)}"
+        rows = await self.database.scan(f"{_SELECT}{query.where}{within} {order}", *query.args)
+        return [exchange(row) for row in rows]
 
     async def _these(self, rids: Sequence[str]) -> list[Exchange]:
         names = ", ".join(f"${n}" for n in range(1, len(rids) + 1))
@@ -303,5 +300,4 @@ def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:
     if " ".join(wanted) == words.folded(" ".join(text.split())):
         return True
     sought = words.folded(text)
-    texts = (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target)
-    return any(sought in words.folded(t) for t in texts if t)
+    return any(sought in words.folded(text) for text in reads.texts_of(x))

@@ -78,9 +78,15 @@ class Wanted(NamedTuple):
         return asks or (self.role != "asker" and x.target in self.agents)
 
     def _has_words(self, x: Exchange) -> bool:
-        parts = (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target)
-        text = folded("\n".join(part for part in parts if part))
+        text = folded("\n".join(texts_of(x)))
         return all(folded(word) in text for word in self.words)
+
+
+def texts_of(x: Exchange) -> list[str]:
+    """Give the texts in which words are looked for: `_TEXTS`, of an exchange in memory."""
+    return [
+        text for text in (x.message, x.answer, x.late_answer, x.reason, x.asker, x.target) if text
+    ]
 
 
 class Query:
