@@ -135,7 +135,7 @@ class Hub:
             if socket.agent == agent:
                 await socket.ws.close(code=WSCloseCode.SERVICE_RESTART)
 
-    async def until(self, condition: Any, timeout: float = 10.0) -> None:
+    async def until(self, condition: Any, timeout: float = 30.0) -> None:
         """Wait until something has happened here."""
         async with asyncio.timeout(timeout), self.news:
             await self.news.wait_for(condition)

@@ -86,11 +86,11 @@ class Gateway:
     async def ack(self, buffer: str) -> None:
         await self.send({"type": "inbound_ack", "bufferId": buffer})
 
-    async def until(self, condition: Any, timeout: float = 10.0) -> None:
+    async def until(self, condition: Any, timeout: float = 30.0) -> None:
         async with asyncio.timeout(timeout), self._news:
             await self._news.wait_for(condition)
 
-    async def got(self, count: int, timeout: float = 10.0) -> list[dict[str, Any]]:
+    async def got(self, count: int, timeout: float = 30.0) -> list[dict[str, Any]]:
         """Wait for that many deliveries."""
         try:
             await self.until(lambda: len(self.events) >= count, timeout)
@@ -101,7 +101,7 @@ class Gateway:
     def texts(self) -> list[str]:
         return [each["text"] for each in self.events]
 
-    async def ended(self, timeout: float = 10.0) -> tuple[int | None, str]:
+    async def ended(self, timeout: float = 30.0) -> tuple[int | None, str]:
         async with asyncio.timeout(timeout):
             await self.closed.wait()
         return self.code, self.reason

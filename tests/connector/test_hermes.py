@@ -249,7 +249,7 @@ async def test_streaming_edits_one_message_until_it_is_whole(world: World) -> No
     await to_thread.run_sync(world.b.start, 120)
     await world.warm("b")
     words = " ".join(f"word{n}" for n in range(200))
-    world.llm.when("tell me much", Call("todo", {}), Say(words))
+    world.llm.when("tell me much", Call("todo", {}), Say(words, pace=0.4))
     await world.say("dm-b", "tell me much")
 
     def whole() -> bool:

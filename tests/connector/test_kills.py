@@ -1,6 +1,7 @@
-"""A connector in a process of its own, killed; a hub and gateways that are cut: 500 messages."""
+"""Connector, hub and gateways as processes of their own, killed at random: 500 messages."""
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -15,10 +16,14 @@ from typing import Any
 
 import pytest
 from tests.connector.hub import Hub
+from tests.connector.players import hub_with, lines_of, rows_of
 from tests.connector.probe import Gateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+ROOT = Path(__file__).parents[2]
 MESSAGES = 500
+ROUNDS = 3
+CALL = "are you there"
 WINDOW_S = 3.0
 """How long before a kill an ack may be forgotten (a commit of acks; generous for a busy machine)."""
 
@@ -33,7 +38,8 @@ def free_port() -> int:
 class Child:
     """The command `hermes-bridge connector`, as an operator starts it."""
 
-    def __init__(self, directory: Path, hub: Hub, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, directory: Path, hub: Hub | int, rows: list[dict[str, Any]]) -> None:
+        hub_port = hub if isinstance(hub, int) else hub.port
         self.directory, self.port = directory, free_port()
         self.file = directory / "identities.json"
         self.file.write_text(json.dumps(rows))
@@ -41,7 +47,7 @@ class Child:
             "PATH": os.environ["PATH"],
             "RELAY_IDENTITIES_FILE": str(self.file),
             "RELAY_PORT": str(self.port),
-            "AGENTCHAT_API_URL": f"http://127.0.0.1:{hub.port}",
+            "AGENTCHAT_API_URL": f"http://127.0.0.1:{hub_port}",
             "AGENTCHAT_CURSOR_DIR": str(directory),
             "AGENTSCHAT_MCP_CURSOR_FLUSH_MS": "500",
         }
@@ -78,136 +84,158 @@ class Child:
         return (self.directory / "connector.log").read_text()[-4000:]
 
 
-class Bot:
-    """A gateway that dials again whenever it loses its connection, and writes down what it got."""
+class Player:
+    """A hub or a gateway in a process of its own (`players.py`)."""
 
-    def __init__(self, child: Child, name: str) -> None:
-        self.child, self.name = child, name
+    def __init__(self, directory: Path, role: str, *args: str) -> None:
+        self.log, self.args = directory / f"{role}.log", (role, *args)
+        self.deaths: list[float] = []
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.connector.players", *self.args,
+                stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT,
+            )  # fmt: skip
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        self.deaths.append(time.monotonic())
+
+    def check_alive(self) -> None:
+        assert self.process is not None
+        assert self.process.returncode is None, self.log.read_text()[-2000:]
+
+    def tell(self, line: dict[str, str]) -> None:
+        """Say something to it, if it is there; what it did not hear was never said."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        if self.process.returncode is None and not self.process.stdin.is_closing():
+            self.process.stdin.write((json.dumps(line) + "\n").encode())
+
+
+class Story:
+    """What was said, and what one bot's gateway got, by the journals that the kills left."""
+
+    def __init__(self, bot: str, hub: Path, gateway: Path) -> None:
+        rows = lines_of(hub)
+        self.said = [row for row in rows if self._is_for(bot, row) and CALL not in row["content"]]
+        calls = {row["id"] for row in rows if CALL in row["content"]}
+        self.wanted = [row["id"] for row in self.said]
         self.got: dict[str, list[float]] = defaultdict(list)
         self.order: list[str] = []
-        self.cuts: list[float] = []
-        self.link: Gateway | None = None
+        for note in lines_of(gateway):
+            if note["id"] in calls:
+                continue
+            self.got[note["id"]].append(note["at"])
+            self.order.append(note["id"])
 
-    async def run(self) -> None:
-        while True:
-            link = Gateway(self.child.url, f"gw-{self.name}", f"secret-of-{self.name}")
-            try:
-                async with asyncio.timeout(10):
-                    await link.join(self.name)
-                self.link = link
-                seen = 0
-                while not link.closed.is_set():
-                    seen = self.note(link, seen)
-                    await asyncio.sleep(0.01)
-                self.note(link, seen)
-            except (OSError, TimeoutError, AssertionError, Exception):
-                await asyncio.sleep(0.2)
-            self.link = None
-            self.cuts.append(time.monotonic())
+    @staticmethod
+    def _is_for(bot: str, row: dict[str, Any]) -> bool:
+        return row["channel_id"] == f"dm-{bot}" or f"@{bot}" in row["content"]
 
-    def note(self, link: Gateway, seen: int) -> int:
-        for event in link.events[seen:]:
-            self.got[event["message_id"]].append(time.monotonic())
-            self.order.append(event["message_id"])
-        return len(link.events)
+    @property
+    def whole(self) -> bool:
+        return set(self.wanted) <= set(self.got)
 
-    def cut(self) -> None:
-        if self.link is not None:
-            self.link.cut()
+    def check_order(self) -> None:
+        """In each chat, everything came first in the order in which it was said."""
+        firsts = list(dict.fromkeys(self.order))
+        for chat in {row["channel_id"] for row in self.said}:
+            said = [row["id"] for row in self.said if row["channel_id"] == chat]
+            assert [each for each in firsts if each in set(said)] == said
 
+    def explain_repeats(self, deaths: list[float]) -> None:
+        """A second delivery needs a kill close behind the first: the guarantees table."""
+        for message, times in self.got.items():
+            for first, second in itertools.pairwise(times):
+                reasons = [at for at in deaths if first - 0.5 <= at <= second + 0.5]
+                assert reasons, f"{message} came twice without a reason"
+                assert min(reasons) - first < WINDOW_S, f"{message} was acked long before the kill"
 
-def rows_of(*bots: str) -> list[dict[str, Any]]:
-    return [
-        {"botId": bot, "token": f"tok-{bot}-0123456789", "gatewayId": f"gw-{bot}",
-         "secret": f"secret-of-{bot}"}
-        for bot in bots
-    ]  # fmt: skip
-
-
-def hub_with(*bots: str) -> Hub:
-    hub = Hub()
-    for row in rows_of(*bots):
-        hub.account(row["botId"], row["token"])
-        hub.room(f"dm-{row['botId']}", "ada", row["botId"])
-    hub.room("room", "ada", *bots)
-    return hub
+    def seen_by_hermes_022(self) -> None:
+        """Hermes 0.22 drops a message id that is among its last 512: no repeat gets past that."""
+        places: dict[str, int] = {}
+        for place, message in enumerate(self.order):
+            assert place - places.get(message, place) <= 512
+            places[message] = place
 
 
 @pytest.mark.clause("relay.inbox.1", "relay.inbox.3", "relay.cursor.1", "relay.cursor.3")
-async def test_500_messages_survive_kills_of_everything(tmp_path: Path) -> None:
+async def test_500_messages_survive_kills_of_connector_hub_and_gateways(tmp_path: Path) -> None:
+    """kill -9 of each of four processes, three times, at random moments of 500 messages."""
     dice = random.Random(5)
-    hub = hub_with("a", "b")
-    wanted: dict[str, set[str]] = {"a": set(), "b": set()}
-    async with hub.serve():
-        child = Child(tmp_path, hub, rows_of("a", "b"))
+    names, said = ("a", "b"), tmp_path / "said"
+    got = {name: tmp_path / f"got-{name}" for name in names}
+    port = free_port()
+    child = Child(tmp_path, port, rows_of(*names))
+    hub = Player(tmp_path, "hub", str(port), str(said), *names)
+    bots = [Player(tmp_path, "gateway", child.url, name, str(got[name])) for name in names]
+    kills: list[float] = []
+
+    async def kill_connector() -> None:
+        await child.end(signal.SIGKILL)
+        kills.append(time.monotonic())
         await child.start()
-        await hub.until(lambda: hub.listens("a", "room") and hub.listens("b", "room"), 30)
-        bots = [Bot(child, name) for name in ("a", "b")]
-        kills: list[float] = []
-        done = asyncio.Event()
 
-        async def talk() -> None:
-            for n in range(MESSAGES):
-                kind = dice.randrange(3)
-                where, text = [("dm-a", "hi"), ("dm-b", "hi"), ("room", "@a @b hi")][kind]
-                row = await hub.say(where, "ada", f"{text} {n}")
-                for bot in [["a"], ["b"], ["a", "b"]][kind]:
-                    wanted[bot].add(row["id"])
-                await asyncio.sleep(dice.random() * 0.03)
-            done.set()
+    async def kill_player(player: Player) -> None:
+        await player.kill()
+        await player.start()
 
-        async def break_things() -> None:
-            while not done.is_set():
-                await asyncio.sleep(0.3 + dice.random())
-                what = dice.randrange(4)
-                if what == 0:
-                    kills.append(time.monotonic())
-                    await child.end(signal.SIGKILL)
-                    await child.start()
-                elif what == 1:
-                    for each in list(hub.sockets):
-                        transport = each.ws._req.transport  # type: ignore[union-attr]
-                        if transport is not None:
-                            transport.abort()
-                else:
-                    bots[what - 2].cut()
+    victims = [kill_connector, *(functools.partial(kill_player, each) for each in (hub, *bots))]
+    plan = [victim for victim in victims for _ in range(ROUNDS)]
+    dice.shuffle(plan)
+    moments = sorted(dice.sample(range(MESSAGES), len(plan)))
 
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(bot.run()) for bot in bots]
-            talking = group.create_task(talk())
-            breaking = group.create_task(break_things())
-            await talking
-            await breaking
-            async with asyncio.timeout(90):
-                while not all(wanted[bot.name] <= set(bot.got) for bot in bots):
-                    await asyncio.sleep(0.1)
-            await asyncio.sleep(0.5)
-            for task in running:
-                task.cancel()
-        await child.end(signal.SIGTERM)
-        assert kills, "nothing was killed: the test proves nothing"
+    async def talk(group: asyncio.TaskGroup) -> None:
+        """Say everything; what a dead hub did not hear is said again. Nobody waits for a kill."""
+        count = killed = 0
+        killing: asyncio.Task[None] | None = None
+        while count < MESSAGES or killed < len(plan):
+            kind = dice.randrange(3)
+            room, text = [("dm-a", "hi"), ("dm-b", "hi"), ("room", "@a @b hi")][kind]
+            if count < MESSAGES:
+                hub.tell({"room": room, "text": f"{text} {count}"})
+            await asyncio.sleep(dice.random() * 0.03)
+            count = sum(CALL not in row["content"] for row in lines_of(said))
+            if killing is None or killing.done():
+                for player in (hub, *bots):
+                    player.check_alive()
+            due = killed < len(plan) and moments[killed] <= count
+            if due and (killing is None or killing.done()):
+                killing = group.create_task(plan[killed]())
+                killed += 1
+
+    try:
+        await hub.start()
+        await child.start()
         for bot in bots:
-            assert set(bot.got) == wanted[bot.name], "somebody else's message, or one was lost"
-            explain_repeats(bot, kills)
-            seen_by_hermes_022(bot)
-
-
-def explain_repeats(bot: Bot, kills: list[float]) -> None:
-    """A second delivery needs a kill or a cut close behind the first: the guarantees table."""
-    for message, times in bot.got.items():
-        for first, second in itertools.pairwise(times):
-            reasons = [at for at in (*kills, *bot.cuts) if first - 0.1 <= at <= second + 0.1]
-            assert reasons, f"{message} came twice without a reason"
-            assert min(reasons) - first < WINDOW_S, f"{message} was acked long before the kill"
-
-
-def seen_by_hermes_022(bot: Bot) -> None:
-    """Hermes 0.22 drops a message id that is among its last 512: no repeat may get past that."""
-    last: list[str] = []
-    for message in bot.order:
-        if message in bot.order[: bot.order.index(message)]:
-            assert message in last[-512:]
-        last.append(message)
+            await bot.start()
+        async with asyncio.timeout(90):  # a new account has no past: it must be there first
+            while not all(lines_of(each) for each in got.values()):
+                hub.tell({"room": "room", "text": f"@a @b {CALL}"})
+                await asyncio.sleep(0.3)
+        async with asyncio.TaskGroup() as group:
+            await talk(group)
+        async with asyncio.timeout(150):
+            while not all(Story(name, said, got[name]).whole for name in names):
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
+    finally:
+        for player in (hub, *bots):
+            await player.kill()
+        await child.end(signal.SIGTERM)
+    for name, bot in zip(names, bots, strict=True):
+        story = Story(name, said, got[name])
+        assert len(story.wanted) > MESSAGES / 3
+        assert set(story.got) == set(story.wanted), "somebody else's message"
+        story.check_order()
+        story.explain_repeats(kills + bot.deaths)
+        story.seen_by_hermes_022()
 
 
 async def test_a_clean_stop_exits_0_and_says_goodbye(tmp_path: Path) -> None:

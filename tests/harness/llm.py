@@ -26,11 +26,15 @@ MODEL = "scripted"
 
 @dataclass(frozen=True)
 class Say:
-    """The model answers with a text, at once, after a delay (s) or when a gate opens."""
+    """The model answers with a text, at once, after a delay (s) or when a gate opens.
+
+    `pace` is the time (s) between two pieces of an answer that is streamed.
+    """
 
     text: str
     delay: float = 0.0
     gate: threading.Event | None = None
+    pace: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def _filled(step: Step, known: dict[str, str]) -> Step:
         return value
 
     if isinstance(step, Say):
-        return Say(fill(step.text), step.delay, step.gate)
+        return Say(fill(step.text), step.delay, step.gate, step.pace)
     if isinstance(step, Call):
         return Call(step.tool, fill(step.args), step.beside, step.delay, step.gate)
     return step
@@ -265,7 +269,8 @@ class _Door(BaseHTTPRequestHandler):
             return self._json(step.status, {"error": {"message": step.message}})
         message, finish = self._message(step, body.get("tools") or [])
         if body.get("stream"):
-            return self._stream(body, message, finish)
+            pace = step.pace if isinstance(step, Say) else 0.0
+            return self._stream(body, message, finish, pace)
         choice = {"index": 0, "message": message, "finish_reason": finish}
         return self._json(200, {**_head(body, "chat.completion"), "choices": [choice], **_usage()})
 
@@ -288,7 +293,9 @@ class _Door(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def _stream(self, body: dict[str, Any], message: dict[str, Any], finish: str) -> None:
+    def _stream(
+        self, body: dict[str, Any], message: dict[str, Any], finish: str, pace: float
+    ) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -298,6 +305,7 @@ class _Door(BaseHTTPRequestHandler):
         for delta, reason in _deltas(message, finish):
             choice = {"index": 0, "delta": delta, "finish_reason": reason}
             self._event({**head, "choices": [choice]})
+            time.sleep(pace)
         self._event({**head, "choices": [], **_usage()})
         self.wfile.write(b"data: [DONE]\n\n")
 
