@@ -4,7 +4,8 @@
 
 Two real Hermes gateways, a relay, a scripted model that answers at once. Bot a is asked the same
 short question while it is idle, while it waits for bot b through its native tool, and while it waits
-through an `mcp_servers` entry (there it answers through the other entry). All within one run.
+through an `mcp_servers` entry (there it answers through the other entry), in turn, so that the three
+can be compared also on a machine that does other things.
 """
 
 import os
@@ -22,21 +23,31 @@ from tests.e2e.hermes.conftest import bot, mcp_servers, warm_up
 from tests.harness import venvs
 from tests.harness.llm import Call, Say, ScriptedModel
 
-QUESTIONS = 10
+ROUNDS = 5
 RID = r"request_id=(?P<rid>[\w-]+).*"
-ASK = {"to": "b", "message": "think long"}
+ASK = {"to": "b", "message": "think long {n} {way}"}
 REPLY = {"request_id": "{rid}", "answer": "over mcp"}
 
 
-def measure(relay: Relay, question: str) -> str:
-    """Ask bot a some questions, one after the other, each in a conversation of its own."""
-    took: list[float] = []
-    for _ in range(QUESTIONS):
-        began = time.perf_counter()
-        done = relay.ask("carl", "a", question)
-        took.append(time.perf_counter() - began)
-        assert done["ok"], done
-    return f"{statistics.median(took) * 1000:.0f} ms (worst {max(took) * 1000:.0f})"
+def timed(relay: Relay, question: str) -> float:
+    """Ask bot a in a conversation of its own; gives the seconds to its answer."""
+    began = time.perf_counter()
+    done = relay.ask("carl", "a", question)
+    assert done["ok"], done
+    return time.perf_counter() - began
+
+
+def while_waiting(relay: Relay, llm: ScriptedModel, n: int, way: str, question: str) -> list[float]:
+    """Have bot a wait for bot b, ask it twice meanwhile, and let it go on."""
+    gate = threading.Event()
+    llm.when(f"think long {n} {way}", Say("thought", gate=gate), model="model-b")
+    waiting = relay.ask_soon("asker", "a", f"wait {n} {way}")
+    llm.wait_for(f"think long {n} {way}", timeout=90)
+    took = [timed(relay, question) for _ in range(2)]
+    assert not waiting.done()
+    gate.set()
+    assert "thought" in waiting.result(90)["answer"]
+    return took
 
 
 def play(version: str, folder: Path) -> None:
@@ -52,8 +63,9 @@ def play(version: str, folder: Path) -> None:
         llm.when("warm up", Say("warm"))
         llm.when("quick", Say("here"))
         llm.when(RID + "quick over mcp", Call("mcp__bridge_reply__reply", REPLY), Say("said"))
-        llm.when("wait natively", Call("ask_agent", ASK), Say("got {result}"))
-        llm.when("wait over mcp", Call("mcp__bridge_ask__ask_agent", ASK), Say("got {result}"))
+        wait = r"wait (?P<n>\d) (?P<way>%s)"
+        llm.when(wait % "natively", Call("ask_agent", ASK), Say("got {result}"))
+        llm.when(wait % "over mcp", Call("mcp__bridge_ask__ask_agent", ASK), Say("got {result}"))
         try:
             relay.start()
             for one in bots:
@@ -63,19 +75,15 @@ def play(version: str, folder: Path) -> None:
             relay.wait_online("a", "b", timeout=60)
             for name in ("a", "b"):
                 warm_up(relay, name)
-            print(f"hermes {version}, load {os.getloadavg()[0]:.1f}, {QUESTIONS} questions each")
-            print("  idle                        ", measure(relay, "quick"), flush=True)
-            for n, (way, question) in enumerate(
-                (("natively", "quick"), ("over mcp", "quick over mcp"))
-            ):
-                gate = threading.Event()
-                llm.when("think long", Say("thought", gate=gate), model="model-b")
-                waiting = relay.ask_soon("asker", "a", f"wait {way}")
-                llm.wait_for("think long", count=n + 1, timeout=60)
-                print(f"  while it waits {way}     ", measure(relay, question), flush=True)
-                assert not waiting.done()
-                gate.set()
-                assert "thought" in waiting.result(60)["answer"]
+            ways: dict[str, list[float]] = {"idle": [], "natively": [], "over mcp": []}
+            for n in range(ROUNDS):
+                ways["idle"] += [timed(relay, "quick") for _ in range(2)]
+                ways["natively"] += while_waiting(relay, llm, n, "natively", "quick")
+                ways["over mcp"] += while_waiting(relay, llm, n, "over mcp", "quick over mcp")
+            print(f"hermes {version}, load {os.getloadavg()[0]:.1f}, {2 * ROUNDS} questions each")
+            for way, took in ways.items():
+                middle, worst = statistics.median(took) * 1000, max(took) * 1000
+                print(f"  {way:10} {middle:6.0f} ms, worst {worst:.0f}", flush=True)
         finally:
             for one in bots:
                 one.stop(10)

@@ -24,6 +24,7 @@ from .wake import chat_id as chat_of, conversation_of
 
 NAME = "hermes-bridge"
 _EVENT_FIELDS = frozenset(getattr(MessageEvent, "__dataclass_fields__", {}))
+_KEPT_KEYS = 10_000
 _ENDS = {"cancelled": "The agent's turn was stopped.", "failure": "The agent's turn failed."}
 
 _log = logging.getLogger(__name__)
@@ -287,8 +288,9 @@ class BridgeAdapter(BasePlatformAdapter):  # type: ignore[misc]
                 thread_sessions_per_user=extra.get("thread_sessions_per_user", False),
             )
         )
-        if len(self._keys) > 10_000:
-            self._keys.clear()
+        if len(self._keys) > _KEPT_KEYS and self.bridge is not None:
+            on = dict(self.bridge.inbox.turns())
+            self._keys = {chat: kept for chat, kept in self._keys.items() if chat in on}
         self._keys[conversation] = str(key)
 
     def _stopping(self) -> bool:
