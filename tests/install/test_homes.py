@@ -139,3 +139,17 @@ def test_the_settings_that_docker_gives_by_environment_need_no_flags(
     monkeypatch.setenv("HERMES_BRIDGE_RELAY_URL", "relay:8787")
     assert run("install", "bridge", "--no-check") == 0
     assert "HERMES_BRIDGE_TOKEN=tok-env" in (home / ".env").read_text()
+
+
+def test_flags_may_be_written_both_ways_and_a_misspelt_one_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot(home)
+    spaced = [word for arg in ARGS[:2] for word in arg.split("=", 1)]
+    assert run("install", "bridge", *spaced, "--data-dirr", str(home), "--no-check") == 2
+    assert "--data-dir" in capsys.readouterr().err  # the one that was meant
+    assert snapshot(home) == before
+    assert run("install", "bridge", *spaced, "--data-dir", str(home), "--no-check") == 0
+    assert "hermes-bridge" in config(home)["plugins"]["enabled"]
+    assert run("install", "--help") == 0
+    assert "bridge" in capsys.readouterr().out
