@@ -10,9 +10,19 @@ from tests.connector.rig import rig
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.clause("relay.inbox.1")
-async def test_a_message_for_an_absent_gateway_waits_also_through_a_restart(tmp_path: Path) -> None:
-    async with rig(tmp_path, "a") as r:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The setting for a connector's store, of each kind."""
+    if request.param == "sqlite":
+        return {}
+    return {"database": request.getfixturevalue("postgres_url")}
+
+
+@pytest.mark.clause("relay.inbox.1", "relay.route.2")
+async def test_a_message_for_an_absent_gateway_waits_also_through_a_restart(
+    tmp_path: Path, store: dict[str, str]
+) -> None:
+    async with rig(tmp_path, "a", **store) as r:
         await r.hub.say("room", "ada", "@a one")
         await r.hub.say("dm-a", "ada", "two")
         await r.restart()
@@ -25,6 +35,7 @@ async def test_a_message_for_an_absent_gateway_waits_also_through_a_restart(tmp_
         await r.hub.say("dm-a", "ada", "three")
         await again.got(1)
         assert again.texts() == ["three"]
+        assert (tmp_path / "hermes-bridge-connector.db").exists() is not bool(store)
 
 
 @pytest.mark.clause("relay.route.2", "relay.inbound.2")

@@ -15,26 +15,6 @@ from hermes_bridge.errors import ConfigError
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 
-@pytest.mark.clause("relay.inbox.1", "relay.route.2")
-async def test_what_waits_and_what_was_seen_outlives_a_restart_on_postgresql(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    async with rig(tmp_path, "a", database=postgres_url) as r:
-        await r.hub.say("room", "ada", "@a one")
-        await r.hub.say("dm-a", "ada", "two")
-        await r.restart()
-        a = await r.joined("a")
-        events = await a.got(2)
-        assert {event["text"] for event in events} == {"@a one", "two"}
-        await r.settled()
-        await r.restart()
-        again = await r.joined("a")
-        await r.hub.say("dm-a", "ada", "three")
-        await again.got(1)
-        assert again.texts() == ["three"]
-        assert not (tmp_path / "hermes-bridge-connector.db").exists()
-
-
 @pytest.mark.clause("relay.inbox.8")
 async def test_a_store_has_one_connector_also_across_machines(postgres_url: str) -> None:
     """T56: a lease, by the database's clock. What holds it may stop, be killed, or be cut off."""
