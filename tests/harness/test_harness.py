@@ -47,6 +47,7 @@ def test_the_model_can_fail(llm: ScriptedModel) -> None:
     refused.value.close()
 
 
+@pytest.mark.timeout(400)
 def test_an_environment_that_cannot_be_built_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
