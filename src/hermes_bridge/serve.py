@@ -27,7 +27,7 @@ from hermes_bridge.relay.config import DbSection, RelayConfig
 from hermes_bridge.relay.doors.asgi import RelayApp
 from hermes_bridge.relay.doors.bridge import BridgeDoor
 from hermes_bridge.relay.doors.mcp import McpDoor
-from hermes_bridge.relay.doors.metrics import MetricsDoor, of_traces
+from hermes_bridge.relay.doors.metrics import MetricsDoor, Series, of_traces
 from hermes_bridge.relay.doors.ui import UiDoor
 from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
@@ -75,10 +75,13 @@ class Service:
         self._exports: Exports | None = None
         self._tracer: Tracer | None = None
         self._trace_to(_targets(config))
-        metrics = MetricsDoor(self.relay, self._ui.access, [of_traces(lambda: self._exports)])
         self._connector = _inside(config)
+        sources = [of_traces(lambda: self._exports)]
         if self._connector is not None:
             self._ui.connector = self._connector.report
+            figures = self._connector.figures
+            sources.append(lambda: (Series(*f[:4], list(f.samples)) for f in figures()))
+        metrics = MetricsDoor(self.relay, self._ui.access, sources)
         self._app = RelayApp(
             self.relay,
             self._bridge,

@@ -53,6 +53,20 @@ async def test_agents_and_gateways_share_a_server(relays: Make, tmp_path: Path) 
             health = relay.health()
             assert health["agents_online"] == 2
             assert health["connector"]["identities"][0]["gateway"] == "connected"
+            await gateway.send('{"type": "outbound", "requestId": "1", "action": {"op": "send",'
+                               ' "chat_id": "room", "content": "hello"}}\n')  # fmt: skip
+            assert json.loads(await gateway.recv())["result"]["success"] is True
+            figures = (await asyncio.to_thread(relay.get, "/metrics"))[1]
+            text = figures.decode() if isinstance(figures, bytes) else figures
+            for line in (
+                "hermes_bridge_connector_up 1.0",
+                'hermes_bridge_connector_gateway_online{bot="echo-a"} 1.0',
+                'hermes_bridge_connector_account_online{bot="echo-a"} 1.0',
+                'hermes_bridge_connector_inbox_depth{bot="echo-a"} 0.0',
+                'hermes_bridge_connector_posts_total{outcome="sent"} 1.0',
+                'hermes_bridge_connector_refused_upgrades_total{reason="unauthorized"} 1.0',
+            ):
+                assert line in text.splitlines()
     assert relay.stop() == 0
 
 

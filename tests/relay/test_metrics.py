@@ -180,6 +180,8 @@ def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
 
 def _told(exports: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
     from hermes_bridge.clock import SystemClock
+    from hermes_bridge.connector.config import configure
+    from hermes_bridge.connector.process import Inside
     from hermes_bridge.db.sqlite import MEMORY, SqliteDatabase
     from hermes_bridge.relay.core.policy import Limits
     from hermes_bridge.relay.core.roster import Agent
@@ -190,6 +192,9 @@ def _told(exports: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
         ledger = Ledger(SqliteDatabase(MEMORY))
         relay = Relay([Agent(name="a")], Limits(), clock=SystemClock(), ledger=ledger)
         series = [*metrics._relay(relay), *metrics.of_traces(lambda: exports)()]
+        row = {"botId": "b", "token": "t", "gatewayId": "g", "secret": "s", "platform": "echo"}
+        inside = Inside(configure({"identities": [row], "state_dir": "/nowhere"}, {}))
+        series += [metrics.Series(*each) for each in inside.figures()]
         await ledger.database.close()
         return {
             s.name + ("_total" if s.kind == "counter" else ""): (s.kind, s.labels) for s in series

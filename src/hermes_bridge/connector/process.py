@@ -18,6 +18,7 @@ from hermes_bridge.connector import health
 from hermes_bridge.connector.config import ConnectorConfig
 from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.asgi import build
+from hermes_bridge.connector.figures import Figure, figures
 from hermes_bridge.connector.lease import StoreTaken
 from hermes_bridge.connector.platforms.base import Platform
 from hermes_bridge.connector.state import logger
@@ -83,6 +84,10 @@ class Inside:
     def _failed(self, error: HermesBridgeError) -> None:
         self.connector.readiness.down(f"the connector does not run: {error}")
         event(logger, "connector.failed", logging.ERROR, cause=error, hint=error.hint)
+
+    def figures(self) -> Iterator[Figure]:
+        """Give what `/metrics` says of the connector."""
+        return figures(self.connector.state, self.connector.readiness)
 
     def report(self) -> dict[str, Any]:
         """Give what `/health` says of the connector."""
