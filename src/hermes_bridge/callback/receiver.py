@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from typing import Any
 
 from hermes_bridge.clock import wall_ms
 
-__all__ = ["Callback", "Refused", "Seen", "Verifier"]
+__all__ = ["Callback", "File", "Refused", "Seen", "Verifier"]
 
+_PART = re.compile(r'Content-Disposition: form-data; name="(\w+)"(?:; filename="([^"]*)")?')
 LEGACY = "x-hermes-callback-signature"
 MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
 
@@ -32,6 +34,16 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
+class File:
+    """A file that came along (`media: multipart`). `part` is what its attachment names."""
+
+    part: str
+    name: str
+    mime: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Callback:
     """A callback that was checked. `hermes` is the plugin's own object ({} in the captain profile)."""
 
@@ -42,6 +54,7 @@ class Callback:
     timestamp: int
     attempt: int
     hermes: dict[str, Any] = field(default_factory=dict)
+    files: tuple[File, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -140,7 +153,28 @@ def _key(text: str) -> bytes:
     return key
 
 
+def _parts(body: bytes, edge: bytes) -> tuple[bytes, tuple[File, ...]]:
+    """Take a body with files apart, as the plugin writes it (the signature was good)."""
+    payload, files = b"", []
+    for part in (b"\r\n" + body).split(b"\r\n--" + edge)[1:-1]:
+        head, blank, data = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        lines = head.decode("utf-8", "replace").split("\r\n")
+        found = _PART.fullmatch(lines[0])
+        if not blank or found is None or len(lines) != 2:
+            raise Refused("a part of the body cannot be read", 400)
+        if found[2] is None:
+            payload = data
+        else:
+            mime = lines[1].partition(": ")[2]
+            files.append(File(found[1], found[2].replace("%22", '"'), mime, data))
+    return payload, tuple(files)
+
+
 def _read(headers: dict[str, str], body: bytes) -> Callback:
+    files: tuple[File, ...] = ()
+    kind, _, edge = headers.get("content-type", "").partition("; boundary=")
+    if kind == "multipart/form-data":
+        body, files = _parts(body, edge.encode())
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -162,6 +196,7 @@ def _read(headers: dict[str, str], body: bytes) -> Callback:
         timestamp=stamp if isinstance(stamp, int) else 0,
         attempt=int(attempt) if attempt.isascii() and attempt.isdigit() and len(attempt) < 9 else 1,
         hermes=hermes,
+        files=files,
     )
 
 

@@ -553,3 +553,60 @@ def test_while_another_process_holds_the_outbox_send_waits_and_delivery_goes_on_
     plugin.wait_state(second.id, "delivered")
     release.join()
     holder.close()
+
+
+@pytest.mark.clause("callback.homes.1")
+def test_two_homes_in_one_process_keep_their_answers_secrets_and_settings_apart(
+    plugins: Plugins, receiver: Receiver
+) -> None:
+    url = receiver.url
+    one = plugins(home="one", signing_secret="secret of one", endpoints={"crm": {"url": url}})
+    two = plugins(home="two", signing_secret="secret of two")
+    first = one.answer("@crm", "from one", chat="webhook:r:1", reply_to="1")
+    second = two.answer(url, "from two", chat="webhook:r:1", reply_to="1")
+    assert two.answer("@crm", "not its endpoint").state == "rejected"
+    one.wait_state(first.id, "delivered")
+    two.wait_state(second.id, "delivered")
+    for got in receiver.wait(2):
+        secret = signing.read_secret(f"secret of {got.content.removeprefix('from ')}")
+        proof = signing.legacy_signature(secret, got.body)
+        assert got.headers["x-hermes-callback-signature"] == proof
+    one.service.stop()
+    later = two.answer(url, "two goes on", chat="webhook:r:2")
+    two.wait_state(later.id, "delivered")
+
+
+@pytest.mark.clause("callback.guard.1")
+def test_an_internal_receiver_is_refused_with_the_command_and_opened_by_it(
+    plugins: Plugins,
+) -> None:
+    """svix 792: the rule and the command stand in the refusal; metadata stays shut."""
+    from hermes_bridge.plugins.http_callback import cli
+
+    plugin = plugins(allow=[], start=False)
+    url = "http://172.17.0.1:3000/cb"
+    refused = plugin.answer(url, "m1", chat="1")
+    assert refused.state == "rejected"
+    command = "hermes callback allow http://172.17.0.1:3000"
+    assert refused.reason == (
+        f"172.17.0.1 is private (172.16.0.0/12); if this receiver is yours, run `{command}`"
+    )
+    assert cli.main([*command.split()[2:], "--home", str(plugin.home)]) == 0
+    plugin.service.reload_if_changed()
+    assert plugin.answer(url, "m2", chat="2").state == "pending"
+    metadata = plugin.answer("http://169.254.169.254/latest", "m3", chat="3")
+    assert (metadata.state, "169.254.0.0/16" in metadata.reason) == ("rejected", True)
+
+
+@pytest.mark.clause("callback.metadata.1")
+def test_an_id_of_a_payload_cannot_write_into_the_url(plugins: Plugins, receiver: Receiver) -> None:
+    from hermes_bridge.plugins.http_callback.webhook_bridge import learn
+
+    crm = {"url": receiver.url + "?inbox_id=3", "metadata_from": {"conversation_id": "{c}"}}
+    plugin = plugins(endpoints={"crm": crm})
+    delivery = {"deliver": "http_callback", "deliver_extra": {"chat_id": "@crm"}}
+    facts = learn(delivery, {"c": "1&inbox_id=2"}, plugin.service.settings)
+    plugin.send("@crm", "m", facts=facts)
+    [got] = receiver.wait(1)
+    assert got.path == "/cb?inbox_id=3"
+    assert got.json["metadata"] == {"conversation_id": "1&inbox_id=2"}

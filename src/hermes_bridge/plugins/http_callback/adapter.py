@@ -16,7 +16,7 @@ from .intake import Call
 from .outbox import Receipt
 from .service import Service, service_for
 from .store import OutboxUnavailable
-from .targets import BadTarget, resolve, safe
+from .targets import file_rules, safe
 
 logger = logging.getLogger(__name__)
 
@@ -131,15 +131,10 @@ class HttpCallbackAdapter(BasePlatformAdapter):  # type: ignore[misc]
         caption: str | None,
         metadata: dict[str, Any] | None,
     ) -> SendResult:
-        mode, most = "reference", 256
-        if self._service is not None:
-            endpoint = self._service.settings.default
-            try:
-                endpoint = resolve(chat_id, self._service.settings).endpoint
-            except BadTarget:
-                mode = "omit"
-            mode, most = endpoint.media if mode != "omit" else mode, endpoint.inline_kib
-        item = await asyncio.to_thread(media.of_file, path, kind, mode=mode, inline_kib=most)
+        if self._service is None:
+            return await self._store(chat_id, caption, None, metadata)
+        rules = file_rules(chat_id or webhook_bridge.scene().url, self._service.settings)
+        item = await asyncio.to_thread(media.of_file, path, kind, **rules)
         return await self._store(chat_id, caption, None, metadata, (item,))
 
     async def send_image(

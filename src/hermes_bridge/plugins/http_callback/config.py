@@ -10,14 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .media import MODES
 from .payload import FORMATS
 from .signing import PROFILES, Keyring, Secret, SecretError, read_secret
 from .urlguard import BadUrl, Guard, read_url
-from .verdict import (
-    CAPTAIN_MAX_AGE,
-    CAPTAIN_SCHEDULE,
-    Policy,
-)
+from .verdict import CAPTAIN_MAX_AGE, CAPTAIN_SCHEDULE, Policy
 
 PLATFORM, ALIAS = "http_callback", "bridge_callback"
 SECRET_NAMES = ("CAPTAIN_HTTP_CALLBACK_SECRET", "HTTP_CALLBACK_SECRET")
@@ -74,6 +71,7 @@ class Endpoint:
     errors: str = "suppress"
     media: str = "reference"
     inline_kib: int = 256
+    file_kib: int = 2048
     metadata_from: dict[str, str] = field(default_factory=dict)
     typing: Typing | None = None
 
@@ -81,6 +79,11 @@ class Endpoint:
     def hold_ms(self) -> int | None:
         """Say how long followers wait behind a failing answer (ms); None: until it ends."""
         return None if self.ordering == "strict" else int(self.hold_max * 1000)
+
+    @property
+    def media_kib(self) -> int:
+        """Say how large a file may be that goes along."""
+        return self.inline_kib if self.media == "inline" else self.file_kib
 
     @property
     def with_hermes(self) -> bool:
@@ -326,8 +329,9 @@ def _endpoint(
         require_signature=own.flag("require_signature", base.require_signature),
         statuses=own.choice("statuses", base.statuses, POLICIES),
         errors=own.choice("errors", base.errors, POLICIES),
-        media=own.choice("media", base.media, ("reference", "inline", "omit")),
+        media=own.choice("media", base.media, MODES),
         inline_kib=int(own.number("inline_kib", base.inline_kib, 1, 16_384)),
+        file_kib=int(own.number("file_kib", base.file_kib, 1, 16_384)),
         metadata_from=_rules(own, base.metadata_from),
         typing=_typing(own, base.typing),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .breaker import FIRST_PAUSE_MS, Gate
+from .form import content_type, payload_of, rewritten
 from .outbox import Outbox
 
 DAY_MS = 86_400_000
@@ -167,7 +168,12 @@ class Custody:
 
     def _copy(self, row: dict[str, Any], new_id: str, now: int) -> str:
         seq = self.outbox._next_seq()
-        body = _with_identity(row["body"], new_id, seq)
+        kind, body = row["content_type"], row["body"]
+        if kind == content_type(row["id"]):
+            inner = _with_identity(payload_of(body, row["id"]), new_id, seq)
+            kind, body = content_type(new_id), rewritten(body, row["id"], new_id, inner)
+        else:
+            body = _with_identity(body, new_id, seq)
         self.outbox.db.execute(
             "INSERT INTO deliveries(seq, id, kind, endpoint, url, lane, chat, content_type,"
             " size, state, due, created, expires) VALUES (?,?,?,?,?,?,?,?,?,'waiting',?,?,?)",
@@ -179,7 +185,7 @@ class Custody:
                 row["url"],
                 row["lane"],
                 row["chat"],
-                row["content_type"],
+                kind,
                 len(body),
                 now,
                 now,

@@ -26,6 +26,15 @@ def hermes_home() -> Path:
     return Path(get_hermes_home())
 
 
+def process_home() -> Path:
+    """Give the home of the process: with several profiles, where Hermes keeps what they share."""
+    try:
+        from hermes_constants import get_process_hermes_home
+    except ImportError:
+        return hermes_home()
+    return Path(get_process_hermes_home())
+
+
 def state_directory(home: Path) -> Path:
     """Give the directory of our files."""
     return home / DIRECTORY

@@ -12,10 +12,12 @@ from typing import Any
 
 from .classify import Circumstance, Sorted, sort
 from .clock import now_ms, wall_seconds
-from .config import Settings
+from .config import Endpoint, Settings
 from .custody import Custody
 from .desk import Desk
-from .outbox import Draft, Outbox, Receipt
+from .form import content_type, join
+from .media import parted
+from .outbox import JSON, Draft, Outbox, Receipt
 from .payload import Answer, body, public_metadata
 from .targets import BadTarget, Target, conversation, lane, resolve, safe
 
@@ -127,6 +129,7 @@ class _Plan:
         self.metadata = public_metadata(call.metadata) | self.facts.pop("metadata", {})
         self.delivery_id = (call.origin.reply_to if call.origin else call.reply_to) or ""
         self.last_epoch = EPOCH
+        self.attachments, self.files = parted(call.attachments)
 
     def store(self, outbox: Outbox, custody: Custody) -> Receipt:
         """Write the row."""
@@ -193,7 +196,7 @@ class _Plan:
         if not self._chat:
             return None
         parts = [self._chat, self.delivery_id, self.sorted.kind, self.sorted.content]
-        parts += [repr(item) for item in self.call.attachments]
+        parts += [repr(item) for item in self.attachments]
         return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def _answer(self, talk: str) -> Answer:
@@ -211,7 +214,7 @@ class _Plan:
             reply_to=self.call.reply_to or self.delivery_id or None,
             metadata=self.metadata,
             facts=facts,
-            attachments=self.call.attachments,
+            attachments=self.attachments,
         )
 
     def _draft(self, target: Target, held_back: str) -> Draft:
@@ -232,9 +235,8 @@ class _Plan:
             endpoint=target.key,
             url=target.place.url,
             lane=lane(target, talk, self._chat, self.id),
-            make_body=lambda seq: body(
-                answer, seq, form=endpoint.form, with_hermes=endpoint.with_hermes
-            ),
+            make_body=lambda seq: self._body(answer, seq, endpoint),
+            content_type=content_type(self.id) if self.files else JSON,
             max_age_ms=int(endpoint.policy.max_age * 1000),
             chat=self._chat,
             origin=self._origin(),
@@ -242,6 +244,10 @@ class _Plan:
             state=state,
             reason=reason,
         )
+
+    def _body(self, answer: Answer, seq: int, endpoint: Endpoint) -> bytes:
+        whole = body(answer, seq, form=endpoint.form, with_hermes=endpoint.with_hermes)
+        return join(self.id, whole, self.files) if self.files else whole
 
     def _rejected(self, reason: str) -> Draft:
         answer = Answer(self.id, self.sorted.kind, self.sorted.content, wall_seconds())

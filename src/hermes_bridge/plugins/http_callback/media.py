@@ -3,14 +3,19 @@
 import base64
 import hashlib
 import mimetypes
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from .form import File
 from .urlguard import BadUrl, read_url
 
 CHUNK = 1 << 20
 MOST = 64 * CHUNK
+MODES = ("reference", "inline", "multipart", "omit")
+BYTES = "_bytes"
+"""Where an attachment keeps the bytes that go along as a part of their own."""
 
 
 def local_path(url: str) -> str:
@@ -28,10 +33,8 @@ def of_url(url: str, kind: str) -> dict[str, Any]:
     return {"type": kind, "name": name, "url": place.url}
 
 
-def of_file(
-    path: str, kind: str, *, mode: str = "reference", inline_kib: int = 256
-) -> dict[str, Any]:
-    """Describe a local file; `mode` "inline" puts the bytes in when they are few enough.
+def of_file(path: str, kind: str, *, mode: str = "reference", most_kib: int = 0) -> dict[str, Any]:
+    """Describe a local file; modes "inline" and "multipart" take the bytes when they are few enough.
 
     Reads the file: call it off the event loop.
     """
@@ -40,8 +43,9 @@ def of_file(
     found: dict[str, Any] = {"type": kind, "name": file.name, "mime": mime}
     if mode == "omit":
         return {**found, "omitted": "the setting `media` is omit"}
+    keeps = mode in ("inline", "multipart")
     digest, kept, size = hashlib.sha256(), bytearray(), 0
-    limit = inline_kib * 1024
+    limit = most_kib * 1024
     try:
         with file.open("rb") as stream:
             while chunk := stream.read(CHUNK):
@@ -49,14 +53,30 @@ def of_file(
                 if size > MOST:
                     return {**found, "omitted": f"larger than {MOST // CHUNK} MiB"}
                 digest.update(chunk)
-                if mode == "inline" and size <= limit:
+                if keeps and size <= limit:
                     kept += chunk
     except OSError:
         return {**found, "omitted": "the file cannot be read"}
     found |= {"size": size, "sha256": digest.hexdigest()}
-    if mode == "inline" and size <= limit:
-        return {**found, "data_b64": base64.b64encode(bytes(kept)).decode()}
-    why = (
-        f"larger than inline_kib ({inline_kib})" if mode == "inline" else "files are not sent along"
-    )
-    return {**found, "omitted": why}
+    if not keeps:
+        return {**found, "omitted": "files are not sent along"}
+    if size > limit:
+        name = "inline_kib" if mode == "inline" else "file_kib"
+        return {**found, "omitted": f"larger than {name} ({most_kib})"}
+    if mode == "multipart":
+        return {**found, BYTES: bytes(kept)}
+    return {**found, "data_b64": base64.b64encode(bytes(kept)).decode()}
+
+
+def parted(items: Iterable[dict[str, Any]]) -> tuple[tuple[dict[str, Any], ...], list[File]]:
+    """Take the bytes that go as parts of their own out of attachments, which then name the parts."""
+    described: list[dict[str, Any]] = []
+    files: list[File] = []
+    for item in items:
+        data = item.get(BYTES)
+        facts = {key: value for key, value in item.items() if key != BYTES}
+        if isinstance(data, bytes):
+            files.append(File(f"file{len(files)}", item["name"], item["mime"], data))
+            facts["part"] = files[-1].part
+        described.append(facts)
+    return tuple(described), files

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from .store import Store
 from .verdict import Answer, Outcome, Verdict
 
+JSON = "application/json; charset=utf-8"
 OPEN = "('waiting', 'pending', 'sending')"
 Offer = Callable[[str, int], int]
 """Asked with an endpoint and `now`: for how long (ms) to lease the row that is stored; 0: not."""
@@ -36,7 +37,7 @@ class Draft:
     chat: str = ""
     origin: str | None = None
     epoch: str = ""
-    content_type: str = "application/json; charset=utf-8"
+    content_type: str = JSON
     state: str = "pending"
     reason: str = ""
 

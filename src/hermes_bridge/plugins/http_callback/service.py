@@ -125,8 +125,9 @@ def service_for(home: Path | None = None, extra: Mapping[str, Any] | None = None
 
 
 def running() -> list[Service]:
-    """Give the services of this process."""
-    return list(_services.values())
+    """Give the services of this process, one for each home it serves."""
+    with _lock:
+        return list(_services.values())
 
 
 __all__ = ["Service", "running", "service_for"]

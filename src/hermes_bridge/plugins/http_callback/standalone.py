@@ -15,6 +15,7 @@ from .intake import Call
 from .outbox import Outbox, Receipt
 from .service import Service
 from .store import OutboxUnavailable
+from .targets import file_rules
 from .worker import Worker
 
 PATIENCE_S = 20.0
@@ -36,7 +37,8 @@ async def send(
     except SettingsError as error:
         return {"error": str(error)}
     try:
-        items = [_describe(item, service) for item in media_files or ()]
+        rules = file_rules(chat_id, service.settings)
+        items = [_describe(item, rules) for item in media_files or ()]
         metadata = {"thread_id": thread_id} if thread_id else {}
         call = Call(chat_id or "", message or "", metadata=metadata, attachments=tuple(items))
         receipt = await service.accept(call)
@@ -49,10 +51,9 @@ async def send(
         await asyncio.to_thread(service.desk.close)
 
 
-def _describe(item: Any, service: Service) -> dict[str, Any]:
+def _describe(item: Any, rules: dict[str, Any]) -> dict[str, Any]:
     path = item[0] if isinstance(item, (tuple, list)) else item
-    endpoint = service.settings.default
-    return media.of_file(str(path), "document", mode=endpoint.media, inline_kib=endpoint.inline_kib)
+    return media.of_file(str(path), "document", **rules)
 
 
 async def _report(service: Service, receipt: Receipt) -> dict[str, Any]:

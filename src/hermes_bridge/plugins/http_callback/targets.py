@@ -4,6 +4,7 @@ Pure.
 """
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs
 
 from .config import Endpoint, Settings
@@ -97,3 +98,12 @@ def typing_url(target: Target) -> str:
     head, _, query = target.place.url.partition("?")
     url = typing.url or head.rstrip("/") + "/" + typing.path_suffix.lstrip("/")
     return url + ("&" if "?" in url else "?") + query if query else url
+
+
+def file_rules(chat_id: str, settings: Settings) -> dict[str, Any]:
+    """Say how a target wants its files (the options of `media.of_file`)."""
+    try:
+        endpoint = resolve(chat_id, settings).endpoint
+    except BadTarget:
+        return {"mode": "omit"}
+    return {"mode": endpoint.media, "most_kib": endpoint.media_kib}

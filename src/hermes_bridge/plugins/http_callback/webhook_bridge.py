@@ -21,9 +21,10 @@ from . import typing_signal
 from .clock import now_ms
 from .config import ALIAS, PLATFORM, Settings
 from .custody import DAY_MS
+from .home import process_home
 from .intake import EPOCH, Origin
 from .payload import metadata_from
-from .service import Service, service_for
+from .service import Service, running, service_for
 from .targets import BadTarget, resolve
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ def _wrapped_direct(original: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
     ) -> Any:
         if not _is_ours(delivery):
             return await original(self, content, delivery, **more)
-        service = _service()
+        service = _service_of(self, delivery)
         # `deliver_only` has no event and so no stored route: the facts ride along.
         facts = learn(delivery, delivery.get("payload"), service.settings) if service else {}
         token = _scene.set(Scene(None, _alias_url(delivery), facts))
@@ -193,13 +194,29 @@ def _wrapped_media(
 
 
 def _our_adapter(webhook: Any, delivery: dict[str, Any]) -> Any:
-    adapters = getattr(getattr(webhook, "gateway_runner", None), "adapters", None)
+    """Give the adapter that an answer goes through: with several profiles, that of its own."""
+    runner = getattr(webhook, "gateway_runner", None)
+    find = getattr(runner, "_authorization_adapter", None)
+    if callable(find) and delivery.get("profile"):
+        from gateway.config import Platform
+
+        return find(Platform(delivery["deliver"]), delivery["profile"])
+    adapters = getattr(runner, "adapters", None)
     if not isinstance(adapters, dict):
         return None
     for key, adapter in adapters.items():
         if getattr(key, "value", key) == delivery.get("deliver"):
             return adapter
     return None
+
+
+def _service_of(webhook: Any, delivery: dict[str, Any]) -> Service | None:
+    """Give the service that stores a delivery's answer, whichever home is being served now."""
+    try:
+        found = getattr(_our_adapter(webhook, delivery), "_service", None)
+    except Exception:  # noqa: BLE001 - another Hermes: its own home will do
+        found = None
+    return found if isinstance(found, Service) else _service()
 
 
 def _is_ours(delivery: Any) -> bool:
@@ -212,18 +229,25 @@ async def _delivery(webhook: Any, chat_id: str) -> dict[str, Any] | None:
     if not isinstance(known, dict):
         return None
     delivery = known.get(chat_id)
-    if delivery is None and (service := _service()) is not None:
+    if delivery is None and (found := await _stored_way(chat_id)) is not None:
+        delivery = known[chat_id] = found
+        _date(webhook, chat_id)
+        logger.info("http_callback: the way of an answer was found again after a restart")
+    return delivery if _is_ours(delivery) else None
+
+
+async def _stored_way(chat_id: str) -> dict[str, Any] | None:
+    """Look a chat's delivery up in every home that this process serves."""
+    for service in running() or filter(None, [_service()]):
         future = service.desk.submit(lambda outbox, custody: custody.route(chat_id))
         try:
             found = await asyncio.wrap_future(future)
         except Exception:
             logger.exception("http_callback: the way of %s could not be looked up", chat_id)
-            return None
+            continue
         if found is not None:
-            delivery = known[chat_id] = found[0]
-            _date(webhook, chat_id)
-            logger.info("http_callback: the way of an answer was found again after a restart")
-    return delivery if _is_ours(delivery) else None
+            return found[0]
+    return None
 
 
 def _date(webhook: Any, chat_id: str) -> None:
@@ -239,10 +263,7 @@ def _date(webhook: Any, chat_id: str) -> None:
 
 async def _recorded(chat_id: str, content: str) -> bool:
     """Tell whether Hermes' delivery ledger holds this text as a final answer (after a restart)."""
-    service = _service()
-    if service is None:
-        return False
-    path = service.home / "state.db"
+    path = process_home() / "state.db"
 
     def look() -> bool:
         try:
@@ -320,12 +341,12 @@ def before_dispatch(event: Any = None, gateway: Any = None, **_: Any) -> None:
         wrap(type(webhook))
         delivery = getattr(webhook, "_delivery_info", {}).get(chat)
         if isinstance(delivery, dict) and _is_ours(delivery):
-            _remember(event, source, chat, dict(delivery))
+            _remember(webhook, event, source, chat, dict(delivery))
             return
 
 
-def _remember(event: Any, source: Any, chat: str, delivery: dict[str, Any]) -> None:
-    service = _service()
+def _remember(webhook: Any, event: Any, source: Any, chat: str, delivery: dict[str, Any]) -> None:
+    service = _service_of(webhook, delivery)
     if service is None:
         return
     facts = learn(delivery, getattr(event, "raw_message", None), service.settings)
