@@ -95,14 +95,14 @@ class Bot:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def post(self, event: str, route: str = "support", **payload: Any) -> int:
+    def post(self, event: str, route: str = "support", prefix: str = "", **payload: Any) -> int:
         """Be the customer's system: an event whose message is its own name, unless another is given."""
         usual = {"conversation": {"id": 55}} if route == "support" else {}  # its URL names it
         body = json.dumps({"message": event, **usual, **payload}).encode()
         stamp = str(int(time.time()))
         signed = hmac.new(INBOUND.encode(), stamp.encode() + b"." + body, hashlib.sha256)
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/webhooks/{route}",
+            f"http://127.0.0.1:{self.port}{prefix}/webhooks/{route}",
             data=body,
             headers={
                 "Content-Type": "application/json",
@@ -453,7 +453,7 @@ def crashed(bot: Bot, llm: ScriptedModel) -> Bot:
     llm.when("Customer said: crash-delivered", Say("Delivered before the crash"))
     llm.when("Customer said: crash-turn", Say("The answer", gate=gate))
     for event in ("crash-delivered", "crash-owed", "crash-turn"):
-        bot.post(event)
+        bot.post(event, conversation={"id": event})  # none waits behind another's failure
     bot.wait_delivered("crash-delivered")
     bot.wait_got("crash-owed")
     llm.wait_for("Customer said: crash-turn", timeout=60)

@@ -47,6 +47,8 @@ def environment(home: Path) -> Env:
     except ImportError:
         get_secret = None
     written = _dotenv(home / ".env")
+    # The process's own variables are those of the profile that it was started for.
+    another = _multiplexed() and home.resolve() != process_home().resolve()
 
     def find(name: str) -> str | None:
         if get_secret is not None:
@@ -56,7 +58,7 @@ def environment(home: Path) -> Env:
                 value = None
             if isinstance(value, str) and value:
                 return value
-            if _multiplexed():
+            if another:
                 return written.get(name)
         return os.environ.get(name) or written.get(name)
 
@@ -64,7 +66,6 @@ def environment(home: Path) -> Env:
 
 
 def _multiplexed() -> bool:
-    # With several profiles in one process, the process's variables belong to none of them.
     try:
         from agent.secret_scope import is_multiplex_active
     except ImportError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .classify import Circumstance, Sorted, sort
 from .clock import now_ms, wall_seconds
+from .commons import shared
 from .config import Endpoint, Settings
 from .custody import Custody
 from .desk import Desk
@@ -23,7 +24,7 @@ from .targets import BadTarget, Target, conversation, lane, resolve, safe
 
 logger = logging.getLogger(__name__)
 
-EPOCH = secrets.token_hex(8)
+EPOCH = shared("epoch", lambda: secrets.token_hex(8))
 """Names this process: what an earlier one answered is not answered again."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .commons import shared
 from .config import Settings, SettingsError
 from .desk import Desk
 from .home import hermes_home, load_settings, state_directory
@@ -20,8 +21,8 @@ from .worker import Worker
 
 logger = logging.getLogger(__name__)
 
-_services: dict[Path, "Service"] = {}
-_lock = threading.Lock()
+_services: dict[Path, "Service"] = shared("services", dict)
+_lock = shared("lock", threading.Lock)
 
 
 class Service:

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import signing
 from .clock import now_ms, wall_seconds
+from .commons import shared
 from .intake import new_id
 from .service import Service
 from .targets import BadTarget, Target, resolve, typing_url
@@ -20,7 +21,7 @@ from .urlguard import BadUrl, read_url
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE, LONGEST_MS = 64, 30 * 60_000
-_on: dict[str, tuple[Service, Target, int]] = {}
+_on: dict[str, tuple[Service, Target, int]] = shared("typing", dict)
 
 
 def on(service: Service, chat: str, delivery: dict[str, Any]) -> None:

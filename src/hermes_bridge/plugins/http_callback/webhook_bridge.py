@@ -19,6 +19,7 @@ from typing import Any
 
 from . import typing_signal
 from .clock import now_ms
+from .commons import shared
 from .config import ALIAS, PLATFORM, Settings
 from .custody import DAY_MS
 from .home import process_home
@@ -53,8 +54,10 @@ class Scene:
 
 
 _NOBODY = Scene()
-_failed_turns: dict[str, None] = {}
-_scene: ContextVar[Scene] = ContextVar("http_callback_scene", default=_NOBODY)
+_failed_turns: dict[str, None] = shared("failed turns", dict)
+_scene: ContextVar[Scene] = shared(
+    "scene", lambda: ContextVar("http_callback_scene", default=_NOBODY)
+)
 
 
 def scene() -> Scene:
@@ -213,10 +216,10 @@ def _our_adapter(webhook: Any, delivery: dict[str, Any]) -> Any:
 def _service_of(webhook: Any, delivery: dict[str, Any]) -> Service | None:
     """Give the service that stores a delivery's answer, whichever home is being served now."""
     try:
-        found = getattr(_our_adapter(webhook, delivery), "_service", None)
+        found: Service | None = getattr(_our_adapter(webhook, delivery), "_service", None)
     except Exception:  # noqa: BLE001 - another Hermes: its own home will do
         found = None
-    return found if isinstance(found, Service) else _service()
+    return found or _service()
 
 
 def _is_ours(delivery: Any) -> bool:
