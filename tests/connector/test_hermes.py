@@ -19,7 +19,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say, ScriptedModel
 from tests.harness.venvs import Venv
 
-pytestmark = [pytest.mark.anyio, pytest.mark.hermes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.hermes, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).parent / "hermes_transport.py"
 WAIT_S = 90.0
 

@@ -96,7 +96,7 @@ def world(
             for one in bots:
                 one.launch()
             for one in bots:
-                one.wait_ready(150)
+                one.wait_ready(240)
             relay.wait_online("a", "b")
             for name in ("a", "b"):
                 warm_up(relay, name)

@@ -18,7 +18,7 @@ def test_the_demo_with_two_real_bots_gets_its_answer(hermes: Venv) -> None:
         text=True,
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=220,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

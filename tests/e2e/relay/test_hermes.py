@@ -14,7 +14,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say, ScriptedModel
 from tests.harness.relay import Bot, Make, Mcp, eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.hermes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.hermes, pytest.mark.timeout(600)]
 
 SEED = Path(__file__).with_name("seed_adapter")
 WAKE = r"request_id=(?P<rid>[\w-]+).*"

@@ -29,7 +29,7 @@ from tests.harness.llm import Fail, Say, ScriptedModel
 from tests.harness.venvs import Venv
 from tests.plugins.http_callback.receiver import Got, Receiver, Reply
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
 PLUGIN = Path(__file__).parents[3] / "src/hermes_bridge/plugins/http_callback"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
