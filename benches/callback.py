@@ -164,7 +164,7 @@ async def throughput() -> None:
     """Rows in 100 conversations, drained by fixed numbers of workers and by the default settings."""
     for delay, counts in ((0, (1, 8, 0)), (50, (8, 0))):
         for workers in counts:
-            rows = ROWS if delay == 0 else 60 * (workers or 50)
+            rows = 60 * (workers or 50) if delay else ROWS // 3 if workers == 1 else ROWS
             fixed = {"concurrency": workers, "concurrency_total": workers} if workers else {}
             with receiver(delay) as base, service(**fixed) as running:
                 fill(running, base + "/cb", rows, 100)
@@ -216,7 +216,7 @@ async def phase(base: str, running: Service, dead: str, seconds: float) -> list[
     return [(arrived[key] - at) * 1000 for key, at in stored.items() if key in arrived]
 
 
-async def fairness(seconds: float = 4.0, rounds: int = 3) -> None:
+async def fairness(seconds: float = 3.0, rounds: int = 3) -> None:
     """Nine healthy endpoints alone and beside a dead one (connections are refused), in turns."""
     alone: list[float] = []
     beside: list[float] = []
