@@ -124,7 +124,10 @@ def test_a_dead_store_is_said_in_a_banner(tab: Open, tmp_path: Any) -> None:
 
 def test_the_first_look_is_small(tab: Open) -> None:
     with relay(["a-bot", "b-bot"]) as running:
-        running.keep(*(ended("a-bot", "b-bot", f"n{n}", ago=60_000 + n * 1000) for n in range(60)))
+        said = "What an agent asks is two or three sentences long. " * 5
+        running.keep(
+            *(ended("a-bot", "b-bot", said, answer=said, ago=60_000 + n * 1000) for n in range(260))
+        )
         page = tab(running)
         sizes: list[int] = []
         page.page.on("requestfinished", lambda r: sizes.append(r.sizes()["responseBodySize"]))

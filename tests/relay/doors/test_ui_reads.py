@@ -233,3 +233,18 @@ def test_without_a_store_pages_and_counts_come_from_memory(tmp_path: Path) -> No
         assert running.json("/ui/api/hour")["total"] is None
         conversation = page["exchanges"][0]["conversation_id"]
         assert len(running.json(f"/ui/api/conversations/{conversation}")["exchanges"]) == 1
+
+
+def test_a_state_can_be_short_and_tell_only_what_changed(running: Running) -> None:
+    a, b = Bot(running, "a-bot"), Bot(running, "b-bot")
+    rid = a.ask("b-bot", "still open")["request_id"]
+    b.woken()
+    running.keep(*(ended("a-bot", "b-bot", str(n), ago=600_000 - n * 1000) for n in range(20)))
+    newest = running.json("/ui/api/state?rows=3")["exchanges"]
+    assert [x["message"] for x in newest] == ["18", "19", "still open"]
+    since = newest[1]["started_at"]
+    found = running.json(f"/ui/api/state?since={since}")["exchanges"]
+    assert [x["message"] for x in found] == ["18", "19", "still open"]
+    found = running.json(f"/ui/api/state?since={since + 3_600_000}")["exchanges"]
+    assert [x["request_id"] for x in found] == [rid]
+    assert len(running.json("/ui/api/state?rows=x&since=y")["exchanges"]) == 21

@@ -143,7 +143,8 @@ class UiDoor:
         span = span if span in ui_tallies.RANGES else "24h"
         match kind:
             case "state":
-                return await reads.state(cut)
+                most = min(ui_reads.STATE_ROWS, _number(query.get("rows")) or ui_reads.STATE_ROWS)
+                return await reads.state(cut, most, ui_reads.instant(query.get("since")) or 0)
             case "exchanges" | "search":
                 limit = min(200, _number(query.get("limit")) or ui_reads.PAGE_ROWS)
                 before = ui_reads.cursor_of(query.get("before"))

@@ -46,16 +46,21 @@ class Reads:
         self._total: tuple[int, int | None] = (0, None)
         self._totalling: asyncio.Task[None] | None = None
 
-    async def state(self, cut: int = 0) -> Json:
-        """Give agents, the newest exchanges (oldest first) and the riskiest open ones."""
+    async def state(self, cut: int = 0, most: int = STATE_ROWS, since: int = 0) -> Json:
+        """Give agents, the newest exchanges (oldest first, `most` of them) and the riskiest open ones.
+
+        With `since` only those of the newest that are open or changed after that instant.
+        """
         relay = self._relay
         now = relay.clock.now()
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                stored, whole = await relay.ledger.recent(STATE_ROWS), True
+                stored, whole = await relay.ledger.recent(most), True
         except (DatabaseDown, TimeoutError):
             stored, whole = relay.book.ended_lately(), False
-        rows = heapq.nlargest(STATE_ROWS, self._overlaid(stored), key=_place)[::-1]
+        rows = heapq.nlargest(most, self._overlaid(stored), key=_place)[::-1]
+        if since:
+            rows = [x for x in rows if not x.ended_at or _changed_at(x) >= since]
         open_now = relay.book.open_exchanges()
         riskiest = heapq.nsmallest(OPEN_ROWS, open_now, key=lambda x: (x.deadline, x.at))
         shown = {x.rid for x in rows}
@@ -309,24 +314,29 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
         role=role if role in ("asker", "target") else "any",
         partner=query.get("with", "").replace("\0", "")[:64],
         statuses=frozenset(code.replace("\0", "") for code in codes),
-        since=_instant(query.get("since")),
-        until=_instant(query.get("until")),
+        since=instant(query.get("since")),
+        until=instant(query.get("until")),
     )
 
 
 def cursor_of(text: str | None) -> Cursor | None:
     """Read a cursor that an earlier page gave."""
     at, _, rid = (text or "").partition("-")
-    instant = _instant(at)
-    return Cursor(instant, rid.replace("\0", "")) if instant is not None and rid else None
+    began = instant(at)
+    return Cursor(began, rid.replace("\0", "")) if began is not None and rid else None
 
 
-def _instant(text: str | None) -> int | None:
+def instant(text: str | None) -> int | None:
+    """Read unix milliseconds; None for what is not."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 15 else None
 
 
 def _place(x: Exchange) -> Cursor:
     return Cursor(x.at, x.rid)
+
+
+def _changed_at(x: Exchange) -> int:
+    return max(x.at, x.ended_at or 0, x.late_at or 0, x.fetched_at or 0)
 
 
 def _hours(counted: Counted) -> list[tuple[int, int, int]]:

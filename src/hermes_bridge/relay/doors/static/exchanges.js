@@ -28,7 +28,7 @@ export function exchanges(query, app) {
     h("section", { class: "panel", "aria-label": "Exchanges" }, feed.el),
     h("aside", { class: "rail", "aria-label": "Now" }, asks.el, hour.el)));
 
-  let anchor = null, cursor = "", loading = false, failed = false, question = 0;
+  let anchor = null, cursor = "", loading = false, failed = false, question = 0, begun = false;
 
   function applied() {
     filter.q = app.searched();
@@ -38,15 +38,22 @@ export function exchanges(query, app) {
     load();
   }
 
-  /** Begins anew: what is known at once, then what the relay has. */
-  function load() {
+  /** Begins anew: what is known at once, then what the relay has. `state` was just read and holds the newest. */
+  function load(state = null) {
     question += 1;
+    begun = true;
     cursor = "";
     feed.complete = failed = loading = false;
     feed.clear();
     const at = now();
     feed.add([...store.rows.values()].filter((row) => filter.matches(row, at)).sort((a, b) => b.started_at - a.started_at).slice(0, 50));
-    older();
+    if (!state?.newest || !filter.empty || !state.exchanges.length) { older(); return; }
+    feed.add(state.exchanges.map((row) => store.rows.get(row.request_id)));
+    cursor = `${state.exchanges[0].started_at}-${state.exchanges[0].request_id}`;
+    feed.complete = state.whole;
+    feed.busy(false);
+    look();
+    tell();
   }
 
   async function older() {
@@ -103,11 +110,11 @@ export function exchanges(query, app) {
     bar.total.textContent = known === null ? (n ? `${n.toLocaleString("en")}+ exchanges` : "") : `${known.toLocaleString("en")} exchange${known === 1 ? "" : "s"}`;
   }
 
-  const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && !failed) older(); }, { rootMargin: "2000px" });
+  const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && begun && !failed) older(); }, { rootMargin: "2000px" });
   watch.observe(edge);
-  load();
+  if (store.ready || !filter.empty) load();
   const stop = [
-    on("state", () => { if (failed) older(); else if (!feed.size && !loading) load(); strip.update(); }),
+    on("state", (state) => { if (failed) older(); else if (!feed.size && !loading) load(state); strip.update(); }),
     on("agents", strip.update),
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];

@@ -3,6 +3,8 @@
 import { setClock } from "./time.js";
 
 export const CUT = 4000;
+/** How many exchanges a state holds: at the first look what the screen shows, later what changed since. */
+const FIRST = 50, MISSED = 200, OVERLAP = 5000;
 
 export const store = {
   rows: new Map(), agents: new Map(), limits: {}, how: "retry",
@@ -91,9 +93,13 @@ export function takeStore(state) {
 
 /** Reads the whole state: the newest exchanges, the open ones, the agents. */
 export async function refresh() {
-  const state = await ask(`/ui/api/state?cut=${CUT}`);
+  const known = store.ready ? store.readAt - OVERLAP : 0;
+  const state = await ask(`/ui/api/state?cut=${CUT}&rows=${known ? `${MISSED}&since=${known}` : FIRST}`);
+  state.newest = !known && state.store.up;
+  state.whole = state.newest && state.exchanges.length < FIRST;
   setClock(state.now);
   Object.assign(store, {
+    readAt: state.now,
     asOf: state.now, limits: state.limits, csrf: state.csrf, signedIn: state.signed_in,
     canCancel: state.signed_in, traceUrl: state.trace_url ?? "", open: state.open, connector: state.connector ?? false, ready: true,
   });
