@@ -76,7 +76,7 @@ def test_a_bot_lists_agents_and_sees_itself_and_who_is_online(world: World) -> N
     world.llm.when("who is there", Call("list_agents"), Say("{result}"))
     listed = json.loads(world.ask("a", "who is there?")["answer"])
     online = {x["name"]: x["online"] for x in listed}
-    assert online == {"a": True, "b": True, "m": False, "carl": False, "asker": False}
+    assert online == {"a": True, "b": True, "carl": False, "asker": False}
 
 
 def test_a_person_on_another_platform_asks_a_bot_through_this_one(world: World) -> None:
