@@ -73,7 +73,8 @@ def settings(r: Rig, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedModel]:
+def llm(hermes: Venv) -> Iterator[ScriptedModel]:
+    """A model a version: what one was told must not answer the other's first words."""
     with ScriptedModel() as model:
         model.when("are you warm", Say("warm"))
         yield model
@@ -149,7 +150,7 @@ async def test_a_bot_answers_dms_mentions_and_threads_under_its_own_account(worl
 
 
 async def test_two_bots_answer_one_message_each_for_itself(world: World) -> None:
-    world.llm.when("introduce", Say("a bot speaks"))
+    world.llm.when("introduce yourselves", Say("a bot speaks"))
     await world.say("room", "@a @b introduce yourselves")
     answers = await world.posted("a bot speaks", 2)
     assert {post["by"] for post in answers} == {"a", "b"}
