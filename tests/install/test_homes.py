@@ -3,10 +3,12 @@
 import os
 import stat
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.install.test_installer import ARGS, config, home, install, run, snapshot
+from tests.install.test_installer import ARGS, CONFIG, ENV, config, home, install, run, snapshot
 
 from hermes_bridge.cli.main import main
 
@@ -63,11 +65,22 @@ def test_root_that_installs_leaves_every_file_to_the_owner_of_the_home(home: Pat
     assert {(p.stat().st_uid, p.stat().st_gid) for p in home.rglob("*")} == {(10_000, 10_000)}
 
 
+@pytest.fixture
+def open_home() -> Iterator[Path]:
+    """A home that others can look into: pytest's own folders are closed to them."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        (home / "config.yaml").write_text(CONFIG)
+        (home / ".env").write_text(ENV)
+        yield home
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_users_home_is_one_message_and_another_users_file_stays_theirs(
-    home: Path,
+    open_home: Path,
 ) -> None:
-    home.chmod(0o755)
+    home = open_home
     (home / ".env").chmod(0o644)
     before = snapshot(home)
     code, said = as_user(10_000, home)
@@ -87,10 +100,6 @@ def test_another_users_home_is_one_message_and_another_users_file_stays_theirs(
 
 def as_user(uid: int, home: Path) -> tuple[int, str]:
     """Install as another user, in a process of its own."""
-    parents = [p for p in home.parents if p.stat().st_mode & 0o005 != 0o005]
-    rights = {p: p.stat().st_mode for p in parents}
-    for p in parents:
-        p.chmod(rights[p] | 0o055)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -110,8 +119,6 @@ def as_user(uid: int, home: Path) -> tuple[int, str]:
     with os.fdopen(read) as out:
         said = out.read()
     _, status = os.waitpid(child, 0)
-    for p, mode in rights.items():
-        p.chmod(mode)
     return os.waitstatus_to_exitcode(status), said
 
 
