@@ -610,3 +610,29 @@ def test_an_id_of_a_payload_cannot_write_into_the_url(plugins: Plugins, receiver
     [got] = receiver.wait(1)
     assert got.path == "/cb?inbox_id=3"
     assert got.json["metadata"] == {"conversation_id": "1&inbox_id=2"}
+
+
+@pytest.mark.clause("callback.lease.1")
+def test_a_worker_that_fell_over_starts_again_and_delivers_what_is_owed(
+    plugins: Plugins,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from hermes_bridge.plugins.http_callback import service
+
+    monkeypatch.setattr(service, "RESTART_S", 0.05)
+    receiver.script = lambda got, n: Reply(503, headers={"Retry-After": "1"}) if n == 1 else None
+    plugin = plugins()
+    receipt = plugin.answer(receiver.url, "owed")
+    receiver.wait(1)
+    falls = iter([PermissionError("config.yaml")])
+
+    def fall_once() -> None:
+        for error in falls:
+            raise error
+
+    monkeypatch.setattr(plugin.service.worker, "_on_poll", fall_once)
+    plugin.wait_state(receipt.id, "delivered")
+    assert {got.id for got in receiver.got} == {receipt.id}
+    assert caplog.text.count("the worker fell over") == 1

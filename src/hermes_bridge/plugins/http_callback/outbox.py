@@ -102,10 +102,8 @@ class Outbox:
         """Store a callback; the caller commits durably before it promises anything."""
         if draft.origin is not None and (same := self._same(draft)):
             return same
-        if draft.state == "pending":
-            state, reason = self._entry(draft)
-        else:
-            state, reason = draft.state, draft.reason
+        entry = draft.state == "pending"
+        state, reason = self._entry(draft) if entry else (draft.state, draft.reason)
         seq = self._next_seq()
         body = draft.make_body(seq)
         lease = self._offer(draft.endpoint, now) if state == "pending" and self._offer else 0

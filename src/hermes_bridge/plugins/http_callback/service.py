@@ -21,6 +21,8 @@ from .worker import Worker
 
 logger = logging.getLogger(__name__)
 
+RESTART_S = 5.0
+
 _services: dict[Path, "Service"] = shared("services", dict)
 _lock = shared("lock", threading.Lock)
 
@@ -108,7 +110,7 @@ def _run(worker: Worker) -> None:
             return
         except Exception:
             logger.exception("http_callback: the worker fell over; it starts again in a moment")
-        worker.stopping.wait(5.0)
+        worker.stopping.wait(RESTART_S)
 
 
 def service_for(home: Path | None = None, extra: Mapping[str, Any] | None = None) -> Service:

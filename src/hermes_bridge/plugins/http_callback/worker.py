@@ -140,6 +140,7 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> None:
         """Deliver until stopped; `until_idle`: until nothing is due or another process does it."""
         self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()  # of this loop: a worker that fell over runs in another one
         self._until_idle = until_idle
         try:
             while not self._lock.take():
@@ -187,8 +188,8 @@ class Worker:
             await asyncio.sleep(GATHER_S - since)
 
     async def _start(self) -> None:
+        # Results of a worker that fell over stay: a 2xx counts although its lease was lost.
         self._flight.clear()
-        self._done.clear()
         self._back.clear()
         self._handed.clear()
 
