@@ -1,4 +1,9 @@
-"""The lean HTTP client against a server that behaves in every way that bytes allow."""
+"""The lean HTTP client against a server that behaves in every way that bytes allow.
+
+Planted mutants that these tests kill (each was seen to fail): an answer that nobody asked for is
+kept for the next call; a post is sent again; a broken answer is asked for again; a call that is
+given up keeps its connection.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -143,6 +148,16 @@ async def test_a_kept_connection_that_ended_costs_a_reading_nothing_and_a_post_i
             await ask(made, "POST", b"x")
     assert len(server.requests) == 4
     assert server.connections == 2
+
+
+async def test_an_answer_that_ends_in_its_middle_is_not_asked_for_again() -> None:
+    server = Server(OK, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort")
+    async with pool(server) as made:
+        assert await ask(made) == b"200 ok"
+        server.then_close = True
+        with pytest.raises(Broken):
+            await ask(made)
+    assert len(server.requests) == 2
 
 
 async def test_a_call_that_is_given_up_ends_its_connection() -> None:

@@ -1,4 +1,8 @@
-"""Cursors: padded comparison, no overtaking during a backfill, pages that lose nothing."""
+"""Cursors: padded comparison, no overtaking during a backfill, pages that lose nothing.
+
+Planted mutants that these tests kill (each was seen to fail): a cursor that passes a gap while it is
+read; timestamps that are compared as they stand.
+"""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -81,6 +81,18 @@ def test_no_secret_is_left_wherever_it_stands(
         assert clean == text
 
 
+@pytest.mark.clause("relay.guard.3")
+def test_a_secret_is_found_at_every_place_and_the_longest_one_first() -> None:
+    """Planted mutants that these tests kill: pieces a step too far apart; the shortest first."""
+    for size in range(8, 25):
+        secret = "0123456789abcdefghijklmnopqrstuvwxyz"[:size]
+        redactor = Redactor([secret])
+        for before in range(40):
+            text = "x" * before + secret + "y" * 9
+            assert redactor.clean(text) == "x" * before + MASK + "y" * 9
+    assert Redactor(["12345678", "123456789abc"]).clean("123456789abc") == MASK
+
+
 def test_the_stop_command_is_known() -> None:
     assert is_stop(" /stop now")
     assert not is_stop("/stopwatch")

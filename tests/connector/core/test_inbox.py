@@ -1,4 +1,9 @@
-"""What is owed to gateways: sentences for every promise."""
+"""What is owed to gateways: sentences for every promise.
+
+Planted mutants that these tests kill (each was seen to fail): what is given back goes to the end;
+an ack of what was never sent; an old connection's end takes the newer one away; one repeat more
+before a delivery is parked; a delivery that is claimed twice.
+"""
 
 import pytest
 

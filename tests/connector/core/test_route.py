@@ -1,4 +1,8 @@
-"""Who gets a message, and the name of every reason why somebody does not."""
+"""Who gets a message, and the name of every reason why somebody does not.
+
+A planted mutant that these tests kill (it was seen to fail): a direct message without an owner goes to
+everybody.
+"""
 
 from typing import Any
 

@@ -1,4 +1,9 @@
-"""Who may speak for whom: sentences, and a machine that tries everything in any order."""
+"""Who may speak for whom: sentences, and a machine that tries everything in any order.
+
+Planted mutants that these tests kill (each was seen to fail): a hello that proves no secret; an empty
+bot id that is taken for a missing one; a refused hello that keeps its bots; requests that are known
+by their id alone.
+"""
 
 from typing import Any
 
