@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?= -q -n 2 --dist loadfile
+PYTEST_ARGS ?= -q -n 3 --dist loadfile
 CODE := $(wildcard src tests benches examples)
 
 .PHONY: help setup demo demo-hermes test check lint types walls unit fix bench clean

@@ -117,7 +117,7 @@ async def test_a_statement_that_hangs_is_given_up_in_time(
 
 
 async def test_a_slow_scan_does_not_hold_up_a_read(store: PostgresDatabase) -> None:
-    scan = asyncio.get_running_loop().create_task(store.scan("SELECT pg_sleep(2)"))
+    scan = asyncio.get_running_loop().create_task(store.scan("SELECT pg_sleep(1)"))
     await asyncio.sleep(0)
     await store.read("SELECT 1")
     await store.write(thing("a"))

@@ -1,4 +1,4 @@
-"""How the tests are dealt to the workers of pytest-xdist (`-n 2`): in units, the long ones first.
+"""How the tests are dealt to the workers of pytest-xdist (`-n 3`): in units, the long ones first.
 
 A unit is a file; tests with a real Hermes are a unit a version, and tests that share the two bots
 of `tests/e2e/hermes` are one across files. What a unit shares (a relay, a gateway, a PostgreSQL) is
@@ -13,6 +13,7 @@ import pytest
 from tests.harness.fixtures import HERMES
 
 LONG_FIRST = (
+    "tests/plugins/http_callback/test_chaos.py",
     "tests/e2e/hermes/test_answers.py",  # and with it all that shares its bots
     "tests/plugins/http_callback/test_hermes.py",
     "tests/connector/test_hermes.py",
@@ -20,7 +21,6 @@ LONG_FIRST = (
     "tests/e2e/relay/test_hermes.py",
     "tests/e2e/",
     "tests/browser/",
-    "tests/plugins/http_callback/test_chaos.py",
     "tests/connector/test_",
     "tests/relay/test_",
     "tests/cli/",
