@@ -26,6 +26,8 @@ from urllib.request import urlopen
 from load import HOST, Rig, cpu_seconds, rss_mib
 
 AGENTS = 1_000
+_PLAIN = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+"""Installed programs have their bytecode: the first start writes it, the others are measured."""
 TARGETS = 8
 CONCURRENT = 64
 PENDING = 2_000
@@ -49,7 +51,7 @@ def _server(command: list[str], port: int, env: dict[str, str]) -> Iterator[tupl
     begun = time.perf_counter()
     process = subprocess.Popen(
         command,
-        env={**os.environ, **env},
+        env={**_PLAIN, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: _pin(0),
