@@ -10,7 +10,7 @@ import anyio
 import asyncpg
 import pytest
 from tests.harness.postgres import PostgresServer
-from tests.harness.relay import eventually
+from tests.harness.waits import eventually
 
 from hermes_bridge.db.base import Migration, Schema, Statement, Upsert
 from hermes_bridge.db.postgres import PostgresDatabase

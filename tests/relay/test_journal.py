@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.harness.relay import eventually
+from tests.harness.waits import eventually
 
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.db.base import Database, Row, Schema, Statement, Upsert

@@ -11,7 +11,10 @@ import pytest
 from benches.core import TARGETS, Rig
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
-from tests.harness.relay import Bot, Make, Mcp, RelayProcess, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make, RelayProcess
+from tests.harness.waits import eventually
 
 from hermes_bridge.relay.core.tally import Histogram, Tally
 from hermes_bridge.relay.doors import metrics

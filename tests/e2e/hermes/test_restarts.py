@@ -11,8 +11,8 @@ from tests.e2e.hermes.asked_relay import Relay
 from tests.e2e.hermes.conftest import NAME, World, bot, warm_up
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say
-from tests.harness.relay import until
 from tests.harness.venvs import Venv
+from tests.harness.waits import until
 from tests.plugins.bridge.fake_relay import FakeRelay
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]

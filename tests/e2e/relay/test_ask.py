@@ -1,7 +1,9 @@
 """An ask from its question to its answer, over real sockets."""
 
 import pytest
-from tests.harness.relay import Bot, Make, Mcp
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.harness.relay import Bot, Clients, Make, Mcp, RelayProcess, Wire, crowd, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.waits import eventually
+from tests.harness.wire import Wire
 
 pytestmark = pytest.mark.anyio
 

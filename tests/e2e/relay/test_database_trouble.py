@@ -9,8 +9,11 @@ from typing import Any
 import anyio
 import asyncpg
 import pytest
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
 from tests.harness.postgres import PostgresServer
-from tests.harness.relay import Bot, Make, Mcp, RelayProcess, eventually
+from tests.harness.relay import Make, RelayProcess
+from tests.harness.waits import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.harness.bot import Bot
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say, ScriptedModel
-from tests.harness.relay import Bot, Make, Mcp, eventually
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make
+from tests.harness.waits import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.hermes, pytest.mark.timeout(600)]
 

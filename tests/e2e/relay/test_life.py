@@ -9,17 +9,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.harness.relay import (
-    Bot,
-    Json,
-    Make,
-    Mcp,
-    Pending,
-    RelayProcess,
-    Wire,
-    eventually,
-    token_of,
-)
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp, Pending
+from tests.harness.relay import Make, RelayProcess, token_of
+from tests.harness.waits import eventually
+from tests.harness.wire import Json, Wire
 from websockets.exceptions import InvalidStatus
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.conftest import missing
-from tests.harness.relay import Make, RelayProcess, raw, until
+from tests.harness.relay import Make, RelayProcess
+from tests.harness.waits import until
+from tests.harness.wire import raw
 from websockets.asyncio.client import connect
 
 pytestmark = pytest.mark.anyio

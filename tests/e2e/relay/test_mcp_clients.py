@@ -14,8 +14,10 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.harness.bot import Bot
 from tests.harness.fixtures import peer
-from tests.harness.relay import Bot, Json, Make, RelayProcess, crowd
+from tests.harness.relay import Make, RelayProcess, crowd
+from tests.harness.wire import Json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp_client]
 

@@ -13,7 +13,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.harness.relay import Bot, Make, Mcp, RelayProcess, Wire, crowd, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make, RelayProcess, crowd
+from tests.harness.waits import eventually
+from tests.harness.wire import Wire
 from websockets.frames import Frame, Opcode
 
 pytestmark = pytest.mark.timeout(150)

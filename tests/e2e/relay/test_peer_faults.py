@@ -11,18 +11,11 @@ import sqlite3
 import time
 
 import pytest
-from tests.harness.relay import (
-    Bot,
-    Clients,
-    Make,
-    Mcp,
-    RelayProcess,
-    crowd,
-    eventually,
-    raw,
-    request_bytes,
-    token_of,
-)
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Clients, Make, RelayProcess, crowd, token_of
+from tests.harness.waits import eventually
+from tests.harness.wire import raw, request_bytes
 
 pytestmark = pytest.mark.anyio
 

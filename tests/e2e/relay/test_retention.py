@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.harness.relay import Bot, Make, Mcp, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make
+from tests.harness.waits import eventually
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400_000

@@ -5,7 +5,11 @@ import random
 import time
 
 import pytest
-from tests.harness.relay import Bot, Clients, Json, Make, Mcp, RelayProcess, crowd, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.waits import eventually
+from tests.harness.wire import Json
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,11 @@ import time
 
 import anyio
 import pytest
-from tests.harness.relay import Bot, Json, Make, Mcp, RelayProcess, eventually
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Make, RelayProcess
+from tests.harness.waits import eventually
+from tests.harness.wire import Json
 from websockets.exceptions import WebSocketException
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
 from tests.harness.otlp import Sink, Span
-from tests.harness.relay import Bot, Make, Mcp, eventually
+from tests.harness.relay import Make
+from tests.harness.waits import eventually
 
 pytestmark = pytest.mark.anyio
 

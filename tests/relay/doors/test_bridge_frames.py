@@ -4,7 +4,10 @@ import asyncio
 import json
 
 import pytest
-from tests.harness.relay import Bot, Clients, Json, Make, RelayProcess, crowd, eventually
+from tests.harness.bot import Bot
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.waits import eventually
+from tests.harness.wire import Json
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 

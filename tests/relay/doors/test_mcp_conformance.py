@@ -3,18 +3,10 @@
 import json
 
 import pytest
-from tests.harness.relay import (
-    LEGACY,
-    MODERN,
-    Bot,
-    Clients,
-    Make,
-    Mcp,
-    RelayProcess,
-    Wire,
-    crowd,
-    raw,
-)
+from tests.harness.bot import Bot
+from tests.harness.mcp import LEGACY, MODERN, Mcp
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.wire import Wire, raw
 
 pytestmark = pytest.mark.anyio
 

@@ -5,16 +5,10 @@ import itertools
 import json
 
 import pytest
-from tests.harness.relay import (
-    Bot,
-    Clients,
-    Make,
-    Mcp,
-    Pending,
-    RelayProcess,
-    Reply,
-    crowd,
-)
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp, Pending
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.wire import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -4,18 +4,11 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.harness.relay import (
-    Bot,
-    Clients,
-    Make,
-    Mcp,
-    RelayProcess,
-    Wire,
-    crowd,
-    eventually,
-    raw,
-    request_bytes,
-)
+from tests.harness.bot import Bot
+from tests.harness.mcp import Mcp
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
+from tests.harness.waits import eventually
+from tests.harness.wire import Wire, raw, request_bytes
 
 pytestmark = pytest.mark.anyio
 
