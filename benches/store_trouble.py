@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 from benches import sample
-from tests.harness.postgres import PostgresServer
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp
+from tests.harness.postgres import PostgresServer
 from tests.harness.relay import RelayProcess
 
 ASKS, PER_SECOND = 200, 20
