@@ -1,6 +1,7 @@
 """A real Chromium that must not reach anything but the relay under test."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,6 +72,12 @@ class Tab:
         assert not self.foreign
 
 
+def midday() -> str:
+    """A zone in which it is about noon: a page of the last hours has one day, whenever tests run."""
+    east = 12 - time.gmtime().tm_hour
+    return f"Etc/GMT{-east:+d}" if east else "Etc/GMT"
+
+
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
     """Open a tab of its own context; afterwards nothing may have failed in it."""
@@ -78,6 +85,7 @@ def tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
 
     def make(running: Running, **options: Any) -> Tab:
         options.setdefault("viewport", {"width": 1280, "height": 800})
+        options.setdefault("timezone_id", midday())
         context = chromium.new_context(**options)
         context.set_default_timeout(60_000)
         running.before_end.append(context.close)
