@@ -117,7 +117,7 @@ async def compare(asks: int) -> None:
         for _ in range(100):
             trace(tracer, xs, now)
         while batch := exporter._take():
-            spans = [make() for make in batch]
+            spans = [make() for make, _ in batch]
             began = time.process_time()
             otlp.request(spans, content=False)
             between = time.process_time()
@@ -149,7 +149,7 @@ async def run(asks: int, content: bool) -> None:
         loop += time.process_time() - began
         began = time.process_time()
         while batch := exporter._take():
-            size += len(encoded(batch, exporter.target))
+            size += len(await encoded(batch, content=content))
         encode += time.process_time() - began
     tally, x = Tally(), exchange(now)
     x.status, x.ended_at = Status.OK, now + 100
@@ -163,7 +163,7 @@ async def run(asks: int, content: bool) -> None:
             {
                 "asks": asks,
                 "on_the_loop_us": round((loop - bare) / asks * 1e6, 1),
-                "on_the_thread_us": round(encode / asks * 1e6, 1),
+                "making_us": round(encode / asks * 1e6, 1),
                 "bytes_per_ask": round(size / asks),
                 "metrics_us": round(counted / asks * 1e6, 2),
             }

@@ -24,8 +24,18 @@ _FLAGS = b"\x85\x01\x01\x00\x00\x00"
 
 def request(spans: Iterable[Span], *, content: bool) -> bytes:
     """Give the body of an `ExportTraceServiceRequest`; with `content` the message texts too."""
+    return whole([piece(spans, content=content)])
+
+
+def piece(spans: Iterable[Span], *, content: bool) -> bytes:
+    """Give some spans of a body that `whole` puts together."""
+    return b"".join([_field(2, _span(span, content)) for span in spans])
+
+
+def whole(pieces: Iterable[bytes]) -> bytes:
+    """Give the body with the spans of these pieces."""
     scope = _text(1, "hermes_bridge") + _text(2, __version__)
-    inner = _field(1, scope) + b"".join([_field(2, _span(span, content)) for span in spans])
+    inner = _field(1, scope) + b"".join(pieces)
     return _field(1, _field(1, _resource()) + _field(2, inner))
 
 
