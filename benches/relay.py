@@ -197,6 +197,9 @@ def main() -> None:
             with _server(command, port, {}) as (_, started):
                 starts.append(started)
         out["relay"]["start_s"] = statistics.median(starts)
+        fresh = folder / "fresh"
+        fresh.mkdir()
+        command[-1] = str(_config(fresh, tokens, port))
         with _server(command, port, {}) as (pid, _):
             out["idle_1000_agents"] = uvloop.run(idle(port, tokens, pid))
     if options.floor:
