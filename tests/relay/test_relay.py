@@ -33,14 +33,19 @@ class Port:
         raise AssertionError(reason)
 
 
+def linked(relay: Relay, port: Port) -> None:
+    """Give agent `b` a version 2 link that is ready."""
+    link = relay.link_up("b", port)
+    relay.roster.greet("b", link.generation, protocol=2)
+    relay.link_ready("b", link.generation)
+
+
 def woken(clock: HandClock) -> tuple[Relay, Port, Exchange]:
     """A relay whose agent `b`, on a version 2 link, was just woken."""
     agents = [Agent(name="a"), Agent(name="b")]
     ledger = Ledger(SqliteDatabase(MEMORY))
     relay, port = Relay(agents, Limits(), clock=clock, ledger=ledger), Port()
-    link = relay.link_up("b", port)
-    relay.roster.greet("b", link.generation, protocol=2)
-    relay.link_ready("b", link.generation)
+    linked(relay, port)
     exchange = relay.open(Ask(asker="a", target="b", message="?"))
     assert isinstance(exchange, Exchange)
     return relay, port, exchange
@@ -77,8 +82,6 @@ async def test_wakes_that_are_sent_again_on_a_new_link_are_no_alarm(
     clock.pass_ms(ACK_WAIT // 2)
     relay.link_down("b", 1)
     again = Port()
-    link = relay.link_up("b", again)
-    relay.roster.greet("b", link.generation, protocol=2)
-    relay.link_ready("b", link.generation)
+    linked(relay, again)
     assert again.wakes == [2]
     assert not caplog.records

@@ -42,8 +42,3 @@ class Tokens:
     def revoked_since(self, older: "Tokens") -> Iterable[bytes]:
         """Give the digests that `older` knew for an agent and this one does not."""
         return [d for d, name in older._digests.items() if self._digests.get(d) != name]
-
-    def digest_of(self, header: bytes | None) -> bytes | None:
-        """Give the digest that a link is remembered by, to be closed when it is revoked."""
-        token = bearer(header)
-        return digest(token) if token is not None else None

@@ -216,8 +216,5 @@ class Many(Answer):
             self._out.respond(202, b"", b"")
 
 
-_TOOLS = frozenset(tool["name"] for tool in wire.TOOLS)
-
-
 def _event(message: bytes) -> bytes:
     return b"event: message\ndata: " + message + b"\n\n"
