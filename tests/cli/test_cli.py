@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Cli, free_port
+from tests.cli.conftest import Cli
+from tests.harness.relay import free_port
 
 from hermes_bridge import config
 from hermes_bridge.cli.main import _VERBS

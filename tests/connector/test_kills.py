@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections import defaultdict
@@ -18,6 +17,7 @@ import pytest
 from tests.connector.hub import Hub
 from tests.connector.players import hub_with, lines_of, rows_of
 from tests.connector.probe import Gateway
+from tests.harness.relay import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -26,13 +26,6 @@ ROUNDS = 3
 CALL = "are you there"
 WINDOW_S = 3.0
 """How long before a kill an ack may be forgotten (a commit of acks; generous for a busy machine)."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Child:

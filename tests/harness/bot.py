@@ -149,6 +149,10 @@ class Bot:
             self._mcp = Mcp(self.relay, self.name, token=self.token)
         return await self._mcp.tool("reply", args)
 
+    async def lives(self) -> None:
+        """Fail unless the link still answers."""
+        assert await self.call("list_agents")
+
     async def beating(self, rid: str, every: float) -> None:
         """Beat for ever (to be cancelled)."""
         while True:

@@ -8,9 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.harness.relay import RelayProcess, free_port, token_of
-
-__all__ = ["Relay", "free_port", "token_of"]
+from tests.harness.relay import RelayProcess
 
 TEST_LIMITS = {"ask_timeout_ms": 30_000, "ask_max_ms": 120_000, "reconnect_grace_ms": 60_000}
 """A window and a grace that outlive the start of a gateway on a busy machine; a cap that ends a stuck

@@ -11,8 +11,9 @@ import pytest
 from tests.plugins.http_callback.receiver import Receiver
 
 from hermes_bridge.plugins.http_callback.intake import Call, Origin
-from hermes_bridge.plugins.http_callback.outbox import Receipt
+from hermes_bridge.plugins.http_callback.outbox import Outbox, Receipt
 from hermes_bridge.plugins.http_callback.service import service_for
+from hermes_bridge.plugins.http_callback.store import Store
 
 QUICK = {"schedule": [0, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05], "allow": ["127.0.0.1"]}
 
@@ -94,8 +95,11 @@ class Plugin:
         self.service.desk.close()
 
 
+Plugins = Callable[..., Plugin]
+
+
 @pytest.fixture
-def plugins(tmp_path: Path) -> Iterator[Callable[..., Plugin]]:
+def plugins(tmp_path: Path) -> Iterator[Plugins]:
     """Make running plugins: `plugins(start=True, home="home", **settings)`."""
     made: list[Plugin] = []
 
@@ -107,3 +111,10 @@ def plugins(tmp_path: Path) -> Iterator[Callable[..., Plugin]]:
     yield make
     for plugin in made:
         plugin.stop()
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    store = Store(tmp_path / "http_callback" / "outbox.db")
+    yield Outbox(store, "me")
+    store.close()

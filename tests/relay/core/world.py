@@ -22,6 +22,8 @@ LIMITS = Limits(
     queue_ttl_ms=20_000,
 )
 NAMES = ("a", "b", "c")
+OK = Outcome(Status.OK, answer="yes")
+"""What `World.reply` answers unless it is told otherwise."""
 START = 1_800_000_000_000
 
 
