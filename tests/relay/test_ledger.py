@@ -327,6 +327,42 @@ async def test_what_changes_while_it_is_indexed_is_indexed_again(new_database: M
     await store.close()
 
 
+async def test_what_is_deleted_while_it_is_indexed_leaves_no_word(new_database: Make) -> None:
+    ledger = await with_history(new_database)
+    store = ledger.database
+    await put(ledger, old(1, message="gone"), old(2, message="soon gone"))
+    rows = await store.scan(words.NEXT_UNREAD, 10)
+    assert await ledger.forget(old(2).at, 10) == 1
+    await store.write(*words.read(store.dialect, rows))
+    assert [row[0] for row in await store.scan(*words.matching(store.dialect, ["gone"]), 10)] == [
+        "old2"
+    ]
+    assert await ledger.forget(NOW, 10) == 1
+    tables = [words.WORDS, words.UNREAD] + [words.IDS] * (store.dialect == "sqlite")
+    left = [(await store.scan(f"SELECT count(*) FROM {t}"))[0][0] for t in tables]
+    assert left == [2_000, 0, 2_000][: len(left)]
+    await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_deletion_waits_for_the_indexing_of_the_same_exchange(postgres_url: str) -> None:
+    """Two transactions of PostgreSQL beside each other, whichever was first."""
+    ledger = Ledger(PostgresDatabase(postgres_url))
+    await ledger.open()
+    await put(ledger, old(1), old(2))
+    put_words, _ = words.read("postgres", await ledger.database.scan(words.NEXT_UNREAD, 10))
+    other = await asyncpg.connect(postgres_url)
+    async with other.transaction():
+        await other.execute(put_words.sql, *put_words.args)
+        deleting = asyncio.get_running_loop().create_task(ledger.forget(NOW, 10))
+        await asyncio.sleep(0.2)
+        assert not deleting.done()
+    assert await deleting == 2
+    assert await ledger.database.scan(f"SELECT 1 FROM {words.WORDS}") == []
+    await other.close()
+    await ledger.database.close()
+
+
 async def test_a_store_from_before_the_index_is_read_into_it(tmp_path: Path) -> None:
     from hermes_bridge.relay.sql.schema import SCHEMA
 

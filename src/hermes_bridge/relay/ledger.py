@@ -290,7 +290,7 @@ class Ledger:
             names = ", ".join(f"${n}" for n in range(1, len(some) + 1))
             sql = f"DELETE FROM {EXCHANGES} WHERE request_id IN ({names})"  # noqa: S608
             index = words.forget(self.database.dialect, some) if self.searchable else []
-            await self.database.write(*index, Statement(sql, some))
+            await self.database.write(Statement(sql, some), *index)
 
 
 def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:

@@ -4,7 +4,8 @@ A text becomes its distinct words, without case and accents, made here and not b
 that SQLite and PostgreSQL find the same. A search finds exchanges in which every word of the
 query begins a word. What has ended is noted in a table of its own until `relay/index.py` has read
 it: asks pay for one short row, never for the index. A note has a number, and only numbers that were
-read are deleted: what changes while it is read has a second note.
+read are deleted: what changes while it is read has a second note. Only what still exists is taken
+in, and an exchange is deleted before its words: no word outlives its exchange.
 """
 
 import re
@@ -126,14 +127,18 @@ def read(dialect: str, rows: Sequence[Row]) -> list[Statement]:
     if dialect == "postgres":
         put = (
             f"INSERT INTO {WORDS}(request_id, words) "  # noqa: S608
-            "SELECT rid, array_to_tsvector(string_to_array(said, ' ')) "
-            "FROM unnest($1::text[], $2::text[]) AS t(rid, said) "
+            "SELECT x.request_id, array_to_tsvector(string_to_array(t.said, ' ')) "
+            f"FROM unnest($1::text[], $2::text[]) AS t(rid, said) JOIN {EXCHANGES} x "
+            "ON x.request_id = t.rid ORDER BY x.request_id FOR KEY SHARE OF x "
             "ON CONFLICT (request_id) DO UPDATE SET words=excluded.words"
         )
         done = f"DELETE FROM {UNREAD} WHERE id = ANY($1::bigint[])"  # noqa: S608
         said = [" ".join(words) for words in texts.values()]
         return [Statement(put, (list(texts), said)), Statement(done, (notes,))]
-    number = f"INSERT INTO {IDS}(request_id) VALUES ($1) ON CONFLICT DO NOTHING"  # noqa: S608
+    number = (
+        f"INSERT INTO {IDS}(request_id) SELECT request_id FROM {EXCHANGES} "  # noqa: S608
+        "WHERE request_id=$1 ON CONFLICT DO NOTHING"
+    )
     put = (
         f"INSERT OR REPLACE INTO {WORDS}(rowid, words) "  # noqa: S608
         f"SELECT id, $2 FROM {IDS} WHERE request_id=$1"
@@ -146,7 +151,10 @@ def read(dialect: str, rows: Sequence[Row]) -> list[Statement]:
 
 
 def forget(dialect: str, rids: Sequence[str]) -> list[Statement]:
-    """Give what takes exchanges out of the index; notes of them go when they are read."""
+    """Give what takes exchanges, deleted just before, out of the index.
+
+    Notes of them go when they are read.
+    """
     some, args = ", ".join(f"${n}" for n in range(1, len(rids) + 1)), tuple(rids)
     if dialect == "postgres":
         return [Statement(f"DELETE FROM {WORDS} WHERE request_id IN ({some})", args)]  # noqa: S608
