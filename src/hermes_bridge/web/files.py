@@ -8,14 +8,13 @@ import contextlib
 import errno
 import logging
 import os
+import sys
 
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.log import Quiet, event
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 _log = logging.getLogger("hermes_bridge.http")
 _ENOUGH = 1_048_576
@@ -27,7 +26,7 @@ _CAUSES = {
 
 def take_all() -> None:
     """Raise the soft limit of this process to what the system allows: 1,024 is few for a server."""
-    if resource is None:
+    if sys.platform == "win32":
         return
     with contextlib.suppress(OSError, ValueError):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -56,13 +55,16 @@ class FileWatch:
             event(_log, "files.free")
 
     def _run_out(self, cause: str) -> None:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else 0
         self._quiet.event(
             "files.none_left",
             cause,
             logging.ERROR,
-            limit=limit,
+            limit=_limit(),
             effect="new connections are turned away until some end; open ones go on",
             hint="raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, ulimits of a container",
         )
         self._told = True
+
+
+def _limit() -> int | None:
+    return None if sys.platform == "win32" else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
