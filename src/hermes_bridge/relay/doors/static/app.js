@@ -7,6 +7,7 @@ import { again, start } from "./live.js";
 import { copy, exchangeLink } from "./row.js";
 import { change, on, store } from "./store.js";
 import { hms, now } from "./time.js";
+import { say } from "./words.js";
 
 const main = document.getElementById("main");
 const polite = document.getElementById("polite"), alarm = document.getElementById("urgent");
@@ -31,7 +32,7 @@ const app = {
   go(path) { history.pushState(null, "", path); show(); },
   announce(n) {
     heldBack += n;
-    announcing ||= setTimeout(() => { polite.textContent = `${heldBack} new exchange${heldBack === 1 ? "" : "s"}`; heldBack = announcing = 0; }, 10000);
+    announcing ||= setTimeout(() => { polite.textContent = say.spoken.news(heldBack); heldBack = announcing = 0; }, 10000);
   },
   urgent(text) { alarm.textContent = text; },
   cancel: confirmCancel,
@@ -48,9 +49,9 @@ const loaded = {};
 function lazy(name, ...args) {
   if (loaded[name]) return loaded[name](...args);
   const here = key();
-  LAZY[name]().then((module) => { loaded[name] = module[name]; if (key() === here) show(); }, () => { wait.textContent = "Could not load this. Load the page again."; });
-  const wait = h("p", { class: "none dim" }, "…");
-  return { title: "hermes-bridge", tab: name, el: h("div", { class: "page" }, wait) };
+  LAZY[name]().then((module) => { loaded[name] = module[name]; if (key() === here) show(); }, () => { wait.textContent = say.trouble.reload; });
+  const wait = h("p", { class: "none dim" }, say.wait);
+  return { title: say.views[name], tab: name, el: h("div", { class: "page" }, wait) };
 }
 
 function choose(query) {
@@ -60,7 +61,7 @@ function choose(query) {
   if (path === "/ui/agents") return lazy("agents", query, app);
   if (path === "/ui/map") return lazy("map", query, app);
   if (path === "/ui/connector") return lazy("connector", query, app);
-  return { title: "Nothing here", el: h("div", { class: "page" }, h("section", { class: "panel none" }, dots(), h("h2", null, "Nothing is here"), h("p", { class: "sub" }, "This address leads to no view."), h("p", { class: "two" }, h("a", { class: "btn", href: "/ui" }, "Exchanges")))) };
+  return { title: say.nowhere.title, el: h("div", { class: "page" }, h("section", { class: "panel none" }, dots(), h("h2", null, say.nowhere.head), h("p", { class: "sub" }, say.nowhere.text), h("p", { class: "two" }, h("a", { class: "btn", href: "/ui" }, say.views.exchanges)))) };
 }
 
 function show({ back = false } = {}) {
@@ -76,7 +77,7 @@ function show({ back = false } = {}) {
   view = again_ ?? choose(query);
   view.key = key();
   find.value = query.get("q") ?? "";
-  document.title = `${view.title} · hermes-bridge`;
+  document.title = say.title(view.title);
   for (const tab of tabs) tab.dataset.tab === (view.tab ?? "none") ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
   main.replaceChildren(view.el);
   scrollTo({ top: 0 });
@@ -97,9 +98,9 @@ history.scrollRestoration = "manual";
 
 // The bar
 
-const live = h("p", { class: "live", data: { how: "live" } }, h("span", null, "Live"));
-const find = h("input", { type: "search", placeholder: "Search messages and answers", "aria-label": "Search messages and answers", maxlength: 200, autocomplete: "off", spellcheck: "false" });
-const leave = h("button", { class: "icon", "aria-label": "Log out", title: "Log out", hidden: true, on: { click: async () => {
+const live = h("p", { class: "live", data: { how: "live" } }, h("span", null, say.bar.how.live));
+const find = h("input", { type: "search", placeholder: say.bar.search, "aria-label": say.bar.search, maxlength: 200, autocomplete: "off", spellcheck: "false" });
+const leave = h("button", { class: "icon", "aria-label": say.bar.logOut, title: say.bar.logOut, hidden: true, on: { click: async () => {
   await change("/ui/logout").catch(() => null);
   location.assign("/ui/login");
 } } }, icon("exit"));
@@ -114,21 +115,21 @@ function nextTheme() {
   labelTheme();
 }
 function labelTheme() {
-  theme.setAttribute("aria-label", `Theme: ${themeNow()}`);
-  theme.title = `Theme: ${themeNow()}`;
+  theme.title = say.bar.theme(themeNow());
+  theme.setAttribute("aria-label", theme.title);
   theme.replaceChildren(icon({ system: "half", light: "sun", dark: "moon" }[themeNow()]));
 }
 labelTheme();
 
 const count = h("span", { class: "count" });
-const tabs = [["exchanges", "/ui", "list", "Exchanges"], ["agents", "/ui/agents", "bots", "Agents", count], ["map", "/ui/map", "net", "Map"], ["connector", "/ui/connector", "plug", "Connector"]].map(([name, href, shape, ...text]) => h("a", { href, data: { tab: name } }, icon(shape), text));
+const tabs = [["exchanges", "/ui", "list"], ["agents", "/ui/agents", "bots", count], ["map", "/ui/map", "net"], ["connector", "/ui/connector", "plug"]].map(([name, href, shape, more]) => h("a", { href, data: { tab: name } }, icon(shape), say.views[name], more));
 tabs[3].hidden = true;
 const bar = document.querySelector(".bar");
 bar.append(h("div", null,
-  h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, "hermes-bridge")),
-  h("nav", { class: "tabs", "aria-label": "Views" }, tabs),
+  h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, say.product)),
+  h("nav", { class: "tabs", "aria-label": say.views.nav }, tabs),
   h("div", { class: "find", role: "search" }, icon("find"), find, h("kbd", { "aria-hidden": "true" }, "/")), live,
-  h("div", { class: "icons" }, h("button", { class: "icon phone", "aria-label": "Search", on: { click: toSearch } }, icon("find")), theme, leave)));
+  h("div", { class: "icons" }, h("button", { class: "icon phone", "aria-label": say.bar.toSearch, on: { click: toSearch } }, icon("find")), theme, leave)));
 
 function toSearch() { bar.classList.add("finding"); find.focus(); find.select(); }
 function searchNow() {
@@ -152,7 +153,7 @@ const ACTIONS = {
   j: () => view.feed?.move(1), k: () => view.feed?.move(-1),
   x: () => fold(), " ": () => fold(),
   Enter: () => open(), o: () => open(),
-  c: () => { const row = view.feed?.current?.row; if (row) copy(new URL(exchangeLink(row), location.href).href, polite, "Link copied").then(() => toast("ok", "Link copied")); },
+  c: () => { const row = view.feed?.current?.row; if (row) copy(new URL(exchangeLink(row), location.href).href, polite, say.row.linkCopied).then(() => toast("ok", say.row.linkCopied)); },
   f: () => view.first?.focus(), n: () => { if (!view.feed?.pill.hidden) view.feed?.showNew(); },
   C: () => { const row = view.feed?.current?.row; if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
   ".": () => { const row = view.riskiest?.(); if (row) app.go(exchangeLink(row)); },
@@ -183,14 +184,14 @@ let lostBefore = null, lostNote = "";
 function trouble() {
   const lines = [];
   live.dataset.how = store.how;
-  live.firstChild.textContent = { live: "Live", retry: "Reconnecting", poll: "Polling every 3 s" }[store.how];
+  live.firstChild.textContent = say.bar.how[store.how];
   if (store.how === "retry" && store.ready) {
     const wait = Math.max(0, Math.ceil((store.nextTry - Date.now()) / 1000));
-    lines.push([store.restarting ? "cut" : "cut", store.restarting ? "The relay is restarting." : "Connection to the relay lost.", ` Shown as of ${hms(store.asOf)}. Next try in ${wait} s.`, h("button", { class: "btn tiny push", on: { click: again } }, "Try now")]);
+    lines.push(["cut", store.restarting ? say.trouble.restarting : say.trouble.lost, say.trouble.asOf(hms(store.asOf), wait), h("button", { class: "btn tiny push", on: { click: again } }, say.trouble.tryNow)]);
   }
   if (store.store && !store.store.up) {
     const oldest = Math.min(...[...store.rows.values()].map((row) => row.started_at));
-    lines.push(["timeout", "The database does not answer.", ` Asks go on.${Number.isFinite(oldest) ? ` History older than ${hms(oldest)} is not available.` : ""}`]);
+    lines.push(["timeout", say.trouble.store, say.trouble.goesOn(Number.isFinite(oldest) && hms(oldest))]);
   } else if (lostNote) lines.push(["timeout", lostNote, ""]);
   const said = lines.map(([, bold, text]) => bold + text).join("\n");
   if (banners.dataset.said === said) return;
@@ -200,7 +201,7 @@ function trouble() {
 on("how", trouble);
 on("store", () => {
   const lost = store.store.lost;
-  if (lostBefore !== null && lost > lostBefore) lostNote = `${(lost - lostBefore).toLocaleString("en")} exchanges were not stored during the outage.`;
+  if (lostBefore !== null && lost > lostBefore) lostNote = say.trouble.notStored(lost - lostBefore);
   if (store.store.up) lostBefore ??= lost;
   trouble();
 });

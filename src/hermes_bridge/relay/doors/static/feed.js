@@ -5,6 +5,7 @@ import { h, icon } from "./dom.js";
 import { Row } from "./row.js";
 import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
+import { say } from "./words.js";
 
 const BLOCK = 50, MOST = 600, ROW_HEIGHT = 97;
 /** How many new rows may wait, and how many may be loaded, before the list begins anew. */
@@ -24,7 +25,7 @@ export class Feed {
     this.blocks = [];
     this.waiting = new Set();
     this.visible = new Set();
-    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": "Exchanges" });
+    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": say.feed.name });
     this.pill = h("button", { class: "new", hidden: true, on: { click: () => this.showNew() } });
     this.el = h("div", { class: "feed" }, this.pill, this.list);
     this.watchRows = new IntersectionObserver((entries) => {
@@ -222,7 +223,7 @@ export class Feed {
   updatePill() {
     const n = this.waiting.size;
     this.pill.hidden = !n && !this.holes;
-    this.pill.replaceChildren(icon("up"), `${n > 99 || this.holes ? "99+" : n} new`);
+    this.pill.replaceChildren(icon("up"), say.feed.fresh(n > 99 || this.holes ? "99+" : n));
   }
 
   presence() {

@@ -7,14 +7,15 @@ import { atRisk, isOpen } from "./status.js";
 import { ask, on, store } from "./store.js";
 import { about, hm, now, timer } from "./time.js";
 import { short, square } from "./who.js";
+import { number, say } from "./words.js";
 
-const SHOWN = 100;
+const W = say.rail, SHOWN = 100;
 
 export function openAsks({ cancel, urgent }) {
   const list = h("ul"), count = h("span", { class: "badge" }), risky = h("span", { class: "badge warn push", hidden: true });
   const fold = h("button", { class: "fold", "aria-expanded": "false", on: { click: () => { el.classList.toggle("all"); draw(); } } });
-  const none = h("p", { class: "nothing" }, "Nothing is waiting.");
-  const el = h("section", { class: "panel open", "aria-label": "Open asks" }, h("header", null, h("h2", null, "Open asks"), count, risky), list, fold, none);
+  const none = h("p", { class: "nothing" }, W.nothing);
+  const el = h("section", { class: "panel open", "aria-label": W.open }, h("header", null, h("h2", null, W.open), count, risky), list, fold, none);
   const items = new Map();
   const warned = new Set();
   let sorted = [];
@@ -38,22 +39,22 @@ export function openAsks({ cancel, urgent }) {
       if (list.children[place] !== item.el) list.insertBefore(item.el, list.children[place] ?? null);
     });
     const total = Math.max(store.open, rows.length);
-    count.textContent = total.toLocaleString("en");
+    count.textContent = number(total);
     count.hidden = !total;
     none.hidden = total > 0 || !store.ready;
     const risk = rows.filter((row) => atRisk(row, at));
     risky.hidden = !risk.length;
-    risky.textContent = `${risk.length} at risk`;
-    for (const row of risk) if (!warned.has(row.request_id)) { warned.add(row.request_id); urgent(`Ask from ${row.from} to ${row.to} is at risk`); }
+    risky.textContent = W.risk(risk.length);
+    for (const row of risk) if (!warned.has(row.request_id)) { warned.add(row.request_id); urgent(say.spoken.risk(row.from, row.to)); }
     const rest = total - 1;
     fold.hidden = rest < 1;
     fold.setAttribute("aria-expanded", String(el.classList.contains("all")));
-    fold.replaceChildren(el.classList.contains("all") ? "Show less" : `${rest.toLocaleString("en")} more open ask${rest === 1 ? "" : "s"}`, icon("down"));
+    fold.replaceChildren(el.classList.contains("all") ? say.row.less : W.more(rest), icon("down"));
   }
 
   function newItem(row) {
     const age = h("span", { class: "age num" }), pulse = newPulse(), text = h("span", { class: "note" }), left = h("span", { class: "push" });
-    const button = h("button", { class: "btn tiny", on: { click: () => cancel(store.rows.get(row.request_id)) } }, "Cancel ask", h("span", { class: "sr" }, ` of ${row.from} to ${row.to}`));
+    const button = h("button", { class: "btn tiny", on: { click: () => cancel(store.rows.get(row.request_id)) } }, say.row.cancel, h("span", { class: "sr" }, say.spoken.of(row.from, row.to)));
     const foot = h("p", { class: "foot" }, text, left, store.canCancel && button);
     const name = (who) => [square(who, store.agents.get(who), "s"), h("bdi", { dir: "auto" }, short(who))];
     const item = h("li", null, h("a", { class: "route", href: exchangeLink(row) }, h("span", null, name(row.from), icon("to"), name(row.to)), age), pulse, foot);
@@ -68,7 +69,7 @@ export function openAsks({ cancel, urgent }) {
       if (key !== drawn) {
         drawn = key;
         foot.className = `foot${risk ? " risk" : ""}`;
-        text.replaceChildren(...(queued ? [icon("queued"), h("span", null, "Queued until ", bdi(fresh.to), " is back")] : risk ? [] : [fresh.note ? bdi(fresh.note) : "Waiting for the answer"]));
+        text.replaceChildren(...(queued ? [icon("queued"), h("span", null, say.pending.queued(bdi(fresh.to)))] : risk ? [] : [fresh.note ? bdi(fresh.note) : say.pending.waiting]));
       }
       left.textContent = queued ? "" : countdown(fresh, at, true);
       left.className = risk ? "" : "push";
@@ -84,8 +85,8 @@ export function openAsks({ cancel, urgent }) {
 }
 
 export function lastHour(totalled) {
-  const body = h("div", null, h("p", { class: "nothing" }, "…"));
-  const el = h("section", { class: "panel hour wide", "aria-label": "Last hour" }, h("header", null, h("h2", null, "Last hour")), body);
+  const body = h("div", null, h("p", { class: "nothing" }, say.wait));
+  const el = h("section", { class: "panel wide", "aria-label": W.hour }, h("header", null, h("h2", null, W.hour)), body);
   let due = 0, closed = false;
 
   async function load() {
@@ -105,21 +106,21 @@ export function lastHour(totalled) {
       const x = ((start - hour.since) / 60000) * (328 / 60), tall = Math.max(2, (asks / most) * 44);
       const foot = bad ? Math.max(2, (bad / most) * 44) : 0;
       const minute = (ms) => { const d = new Date(ms); return new Date(ms - d.getTimezoneOffset() * 60000).toISOString().slice(0, 16); };
-      return svg("a", { href: `/ui?from=${minute(start)}&to=${minute(start + 60000)}`, tabindex: "-1", "aria-label": `${hm(start)}: ${asks} asks, ${bad} without an answer` },
-        svg("title", null, `${hm(start)}: ${asks} asks, ${bad} without an answer`),
+      return svg("a", { href: `/ui?from=${minute(start)}&to=${minute(start + 60000)}`, tabindex: "-1", "aria-label": W.minute(hm(start), asks, bad) },
+        svg("title", null, W.minute(hm(start), asks, bad)),
         svg("rect", { class: "hit", x: x.toFixed(1), y: 0, width: 5.4, height: 44 }),
         svg("rect", { class: "a", x: x.toFixed(1), y: (44 - tall).toFixed(1), width: 4.2, height: tall.toFixed(1) }),
         foot && svg("rect", { class: "f", x: x.toFixed(1), y: (44 - foot).toFixed(1), width: 4.2, height: foot.toFixed(1) }));
     });
     const ticks = [0, 15, 30, 45].map((m) => h("span", null, hm(hour.since + m * 60000)));
     body.replaceChildren(
-      h("dl", { class: "figs" }, figure("Asks", hour.asks.toLocaleString("en")), figure("Answered", hour.answered === null ? "–" : percent(hour.answered)), figure("Median", hour.median === null ? "–" : about(hour.median)), figure("p95", hour.p95 === null ? "–" : about(hour.p95))),
-      svg("svg", { class: "hist", viewBox: "0 0 328 44", preserveAspectRatio: "none", role: "group", "aria-label": `${hour.asks} asks in the last hour, ${failed} without an answer` }, bars),
-      h("p", { class: "axis", "aria-hidden": "true" }, ticks, h("span", null, "now")));
+      h("dl", { class: "figs" }, figure(W.asks, number(hour.asks)), figure(W.answered, hour.answered === null ? say.unknown : percent(hour.answered)), figure(W.median, hour.median === null ? say.unknown : about(hour.median)), figure(W.p95, hour.p95 === null ? say.unknown : about(hour.p95))),
+      svg("svg", { class: "hist", viewBox: "0 0 328 44", preserveAspectRatio: "none", role: "group", "aria-label": W.bars(hour.asks, failed) }, bars),
+      h("p", { class: "axis", "aria-hidden": "true" }, ticks, h("span", null, W.now)));
   }
 
   load();
   return { el, tick() { if (Date.now() > due && !document.hidden && el.isConnected) load(); }, close() { closed = true; } };
 }
 
-export const percent = (part) => (part >= 0.99995 ? "100 %" : `${(Math.floor(part * 1000) / 10).toFixed(1)} %`);
+export const percent = (part) => say.unit.part(part >= 0.99995 ? "100" : (Math.floor(part * 1000) / 10).toFixed(1));

@@ -1,6 +1,7 @@
 // An agent as people recognise it: a rounded square with two letters, a dot for its link, its name.
 
 import { bdi, h } from "./dom.js";
+import { say } from "./words.js";
 
 const LONGEST = 32;
 
@@ -16,7 +17,6 @@ export function letters(name) {
   return first.toUpperCase() + second.toLowerCase();
 }
 
-export const WORDS = { online: "online", reconnecting: "reconnecting", offline: "offline", none: "" };
 export const presence = (agent) => agent?.presence ?? (agent ? (agent.online ? "online" : "offline") : "none");
 
 export function square(name, agent, size = "") {
@@ -29,7 +29,7 @@ export const short = (name) => ([...name].length > LONGEST ? `${[...name].slice(
 /** Square and name, as a link to the agent. */
 export function who(name, agent, { size = "", words = [], link = true } = {}) {
   const state = presence(agent);
-  const parts = [square(name, agent, size), bdi(short(name), words), state !== "none" && state !== "online" && h("span", { class: "sr" }, ` (${WORDS[state]})`)];
+  const parts = [square(name, agent, size), bdi(short(name), words), state !== "none" && state !== "online" && h("span", { class: "sr" }, say.spoken.presence(say.presence[state]))];
   const title = short(name) === name ? null : name;
   return link && agent
     ? h("a", { class: "who", href: `/ui/agents?a=${encodeURIComponent(name)}`, title }, parts)
