@@ -148,7 +148,7 @@ export function agents(query, app) {
     const error = a.last_error && now() - a.last_error.at < 3600000 && h("p", { class: "v" }, W.error(STATUS[a.last_error.status]?.label ?? a.last_error.status, hm(a.last_error.at), bdi(a.last_error.from)));
     return h("li", null, h("a", { href: `/ui?agent=${encodeURIComponent(a.name)}` }, square(a.name, a, "l"), h("div", null,
       h("p", { class: "t" }, h("b", null, bdi(a.name)), state),
-      h("p", { class: "u num" }, h("span", null, W.inOut(number(a.counts.asks), number(a.asks_out))), h("span", { class: low(a) ? "badn" : "" }, a.counts.answered === null ? "" : W.answered(percent(a.counts.answered))), h("span", null, a.counts.median === null ? "" : about(a.counts.median))),
+      h("p", { class: "u num" }, h("span", null, W.counts(number(a.counts.asks), number(a.asks_out))), h("span", { class: low(a) ? "badn" : "" }, a.counts.answered === null ? "" : W.answered(percent(a.counts.answered))), h("span", null, a.counts.median === null ? "" : about(a.counts.median))),
       a.queue ? h("p", { class: "u" }, W.waiting(a.queue), timer(now() - a.oldest)) : "", error || "")));
   }
 

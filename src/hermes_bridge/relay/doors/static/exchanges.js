@@ -188,5 +188,5 @@ function emptyState(filter, changed) {
   return h("div", { class: "none" }, dots(), h("h2", null, W.noMatch),
     h("p", { class: "sub" }, W.nothing(pair, filter.q && W.holds(filter.q), range && W.within(range, filter.from))),
     h("p", { class: "two" }, h("button", { class: "btn", on: { click: clear("q", "agents", "with", "statuses", "from", "to") } }, W.clear),
-      range && h("button", { class: "btn", on: { click: clear("from", "to") } }, W.allTime)));
+      range && h("button", { class: "btn", on: { click: clear("from", "to") } }, W.always)));
 }

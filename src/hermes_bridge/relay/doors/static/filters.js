@@ -76,7 +76,7 @@ export class Filter {
   }
 }
 
-const RANGES = [["", "", W.allTime], ["-1h", "", W.last(1, W.units.h)], ["today", "", say.day.today], ["yesterday", "yesterday", say.day.yesterday], ["-7d", "", W.last(7, W.units.d)]];
+const RANGES = [["", "", W.always], ["-1h", "", W.last(1, W.units.h)], ["today", "", say.day.today], ["yesterday", "yesterday", say.day.yesterday], ["-7d", "", W.last(7, W.units.d)]];
 
 export function rangeName(filter) {
   const known = RANGES.find(([from, to]) => from === filter.from && to === filter.to);
