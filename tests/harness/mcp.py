@@ -190,6 +190,14 @@ class Mcp:
         """A tool call; returns what the verb gave. A protocol error fails the test."""
         return (await self.call(tool, args, timeout=timeout, **more)).result
 
+    async def heard(self) -> None:
+        """Wait until the relay has read what was sent before, on whichever connection.
+
+        It reads connections in the order of arrival; a new one is accepted first, hence twice.
+        """
+        for _ in range(2):
+            await self.rpc("ping")
+
     async def outcome(self, said: Json) -> Json:
         """Follow an ask through its slices to its end, from what it said first."""
         while said.get("error") == "working":

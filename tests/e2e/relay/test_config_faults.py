@@ -1,7 +1,5 @@
 """The faults of the original's configuration, one by one, and what happens here instead (issue 2)."""
 
-import asyncio
-
 import pytest
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp
@@ -13,10 +11,12 @@ pytestmark = pytest.mark.anyio
 async def test_4_17_a_window_of_many_days_does_not_overflow(relays: Make) -> None:
     week = 604_800_000
     relay = relays(ask_timeout_ms=week, ask_max_ms=week)
-    async with Bot(relay, "b") as bot, Mcp(relay, "a") as a:
+    async with Bot(relay, "b") as bot, Bot(relay, "c") as other, Mcp(relay, "a") as a:
         asking = await a.start("ask_agent", {"to": "b", "message": "?"})
         wake = await bot.wake()
-        await asyncio.sleep(0.3)
+        other.on_wake = lambda wake: "here"
+        for _ in range(5):  # a timer that overflows is over at once, and so before these
+            assert (await a.ask("c", "there?"))["answer"] == "here"
         assert not asking.reading.done()
         await bot.reply(wake["request_id"], "!")
         assert (await asking.result())["answer"] == "!"

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import anyio
@@ -18,10 +17,8 @@ from tests.harness.wire import Json, Wire
 pytestmark = pytest.mark.anyio
 
 
-async def stopped(relay: RelayProcess) -> tuple[int, float]:
-    began = time.monotonic()
-    code = await anyio.to_thread.run_sync(relay.stop)
-    return code, time.monotonic() - began
+async def stopped(relay: RelayProcess) -> int:
+    return await anyio.to_thread.run_sync(relay.stop, 25)
 
 
 # SIGTERM
@@ -47,8 +44,7 @@ async def test_sigterm_ends_it_with_agents_connected_and_asks_held(relays: Make)
         await b.wake()
         silent, half = await Wire.open(relay.port), await Wire.open(relay.port)
         await half.send(b"POST /mcp HTTP/1.1\r\nContent-Length: 100\r\n\r\nxx")
-        code, took = await stopped(relay)
-        assert (code, took < 25) == (0, True)
+        assert await stopped(relay) == 0
         for pending in held:
             said = await pending.result()
             assert said["error"] == "working"
@@ -80,8 +76,7 @@ async def test_a_peer_that_answers_nothing_does_not_hold_up_the_end(relays: Make
         await bot.wake()
         bot.socket.transport.pause_reading()
         pending.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        code, took = await stopped(relay)
-        assert (code, took < 25) == (0, True)
+        assert await stopped(relay) == 0
         bot.vanish()
 
 
@@ -96,7 +91,7 @@ async def test_a_graceful_restart_in_the_middle_of_an_ask_is_hardly_noticed(rela
         assert (await pending.result())["error"] == "working"
         waiting = await a.start("wait_answer", {"request_id": rid})
         async with Bot(relay, "b", hello=True) as again:
-            await again.no_wake(0.3)  # it was acked: the bot works on it
+            await again.no_wake()  # it was acked: the bot works on it
             await again.reply(rid, "as if nothing had been")
             assert (await waiting.result())["answer"] == "as if nothing had been"
 
@@ -115,7 +110,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
         ask = {"to": "b", "message": "?", "idempotency_key": "k1"}
         pending = await a.start("ask_agent", ask)
         first = await b.wake()
-        await asyncio.sleep(0.2)  # what is younger than a batch of the journal may be forgotten
+        await relay.written()  # what is younger than a batch of the journal may be forgotten
         relay.kill()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await pending.done()
@@ -125,7 +120,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
         async with Bot(relay, "b", hello=hello) as b2:
             second = await b2.wake()
             assert second["request_id"] == first["request_id"]
-            await b2.no_wake(0.3)
+            await b2.no_wake()
             await b2.reply(second["request_id"], "42")
             said = await again.result()
             assert (said["ok"], said["answer"]) == (True, "42")
@@ -133,7 +128,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
             assert (await a.ask(**ask))["answer"] == "42"
             found = await a.tool("wait_answer", {"request_id": first["request_id"]})
             assert found["answer"] == "42"
-            await b2.no_wake(0.2)
+            await b2.no_wake()
             b2.on_wake = lambda wake: "still us"
             conversation = first["conversation_id"]
             assert (await a.ask("b", "go on", conversation_id=conversation))["ok"] is True
@@ -156,10 +151,10 @@ async def test_everything_ended_and_queued_survives_kill_9(relays: Make) -> None
             cancelled = await a.ask("b", "3", wait_ms=0)
             await a.tool("cancel_ask", {"request_id": cancelled["request_id"]})
         queued = await a.ask("c", "4", if_offline="queue", wait_ms=0, data=[4])
+        await relay.written()
         for _ in range(3):
-            await asyncio.sleep(0.1)
             relay.kill()
-            relay.start()
+            await anyio.to_thread.run_sync(relay.start)
         found = await a.tool("wait_answer", {"request_id": rid})
         assert (found["answer"], found["data"]) == ("one", {"n": 1})
         again = await of_b.tool("reply", {"request_id": rid, "answer": "other"})
@@ -185,7 +180,7 @@ async def test_after_kill_9_an_agent_that_does_not_come_back_ends_its_asks(relay
         b = await Bot(relay, "b", hello=True).connect()
         rid = (await a.ask("b", "?", wait_ms=0))["request_id"]
         await b.wake()
-        await asyncio.sleep(0.2)
+        await relay.written()
         relay.kill()
         await b.closed()
         relay.start()
@@ -205,7 +200,7 @@ async def test_many_open_asks_are_resumed_in_their_order(relays: Make) -> None:
             if said["error"] == "turn_limit":  # a run without a pause: go on in a new one
                 said = await a.ask("b", str(number), if_offline="queue", wait_ms=0)
                 conversation = said["conversation_id"]
-        await asyncio.sleep(0.2)
+        await relay.written()
         relay.kill()
         relay.start()
         got: list[tuple[str, str]] = []
@@ -260,7 +255,7 @@ async def test_a_clock_that_jumps_moves_no_deadline(
 ) -> None:
     """The system's date is set while asks are open; the relay's Python reads it from a file."""
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
-    relay = relays(env={"PYTHONPATH": str(tmp_path)}, ask_timeout_ms=1500)
+    relay = relays(env={"PYTHONPATH": str(tmp_path)}, ask_timeout_ms=2000)
     async with (
         Bot(relay, "b", hello=True) as b,
         Bot(relay, "c", hello=True) as c,
@@ -268,18 +263,17 @@ async def test_a_clock_that_jumps_moves_no_deadline(
     ):
         held: Pending = await a.start("ask_agent", {"to": "b", "message": "?"})
         silent = await a.start("ask_agent", {"to": "c", "message": "?"})
-        began = time.monotonic()
         wake: Json = await b.wake()
         await c.wake()
         (tmp_path / "jump").write_text(str(hours * 3600))
-        await asyncio.sleep(0.5)
-        assert not held.reading.done()
+        beating = asyncio.create_task(b.beating(wake["request_id"], 0.2))
+        said = await silent.result()
+        assert (said["error"], 2000 <= said["elapsed_ms"] < 60_000) == ("timeout", True)
+        assert not held.reading.done()  # a whole window after the jump
+        beating.cancel()
         await b.reply(wake["request_id"], "in time")
         said = await held.result()
-        assert said["answer"] == "in time"
-        assert 400 < said["elapsed_ms"] < 60_000
-        assert (await silent.result())["error"] == "timeout"
-        assert 1.4 < time.monotonic() - began < 60
+        assert (said["answer"], 2000 <= said["elapsed_ms"] < 60_000) == ("in time", True)
         again = await a.start("ask_agent", {"to": "b", "message": "and again"})
         await b.reply((await b.wake())["request_id"], "yes")
         assert (await again.result())["answer"] == "yes"

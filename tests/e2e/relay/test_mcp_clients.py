@@ -224,7 +224,7 @@ async def test_a_session_outlives_a_relay_that_is_killed(
             await again.reply(rids[mode], "42")
             said = await client.tool("ask_agent", **asks[mode])
             assert (said["answer"], said["request_id"]) == ("42", rids[mode])
-            await again.no_wake(0.2)
+            await again.no_wake()
             again.on_wake = lambda wake: "still valid"
             conversation = said["conversation_id"]
             said = await client.tool(

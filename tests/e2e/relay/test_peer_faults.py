@@ -8,7 +8,6 @@ and the plugin's tests), 4.4 and 4.19 with real stores (test_store.py), 4.15 and
 import asyncio
 import json
 import sqlite3
-import time
 
 import pytest
 from tests.harness.bot import Bot
@@ -187,13 +186,12 @@ async def test_4_10_asks_are_bounded_by_queue_and_by_rate(relays: Make) -> None:
 
 @pytest.mark.clause("bridge.life.3")
 async def test_4_11_beats_for_ever_end_at_the_cap(relay: RelayProcess, mcp: Clients) -> None:
-    began = time.monotonic()
     async with Bot(relay, relay.agent()) as bot:
         pending = await mcp(relay.agent()).start("ask_agent", {"to": bot.name, "message": "?"})
         beating = asyncio.create_task(bot.beating((await bot.wake())["request_id"], 0.3))
-        assert (await pending.result())["error"] == "deadline_exceeded"
+        said = await pending.result()
         beating.cancel()
-    assert time.monotonic() - began > 5.9
+    assert (said["error"], said["elapsed_ms"] >= 6000) == ("deadline_exceeded", True)
 
 
 @pytest.mark.clause("mcp.hold.2")
@@ -225,11 +223,12 @@ async def test_4_13_a_target_may_reconnect_while_it_works(
         first = await Bot(relay, name, hello=hello).connect()
         pending = await client.start("ask_agent", {"to": name, "message": "?"})
         wake = await first.wake()
-        await asyncio.sleep(0.05)  # the ack is on its way
+        if hello:
+            await first.lives()  # what it sent before, the ack, was read
         first.vanish()
         async with Bot(relay, name, hello=hello) as second:
             if hello:
-                await second.no_wake(0.3)
+                await second.no_wake()
             else:
                 assert (await second.wake())["request_id"] == wake["request_id"]
             await second.reply(wake["request_id"], "finished")
@@ -252,11 +251,11 @@ async def test_4_13b_an_absent_target_is_offline_awaited_or_queued_for(
     found = await client.tool("wait_answer", {"request_id": queued["request_id"]})
     assert found["answer"] == "here I am"
     # Within the grace of a lost link an ask waits without being told to.
-    asking = await client.start("ask_agent", {"to": name, "message": "soon"})
-    await asyncio.sleep(0.1)
+    soon = await client.ask(name, "soon", wait_ms=0)
+    assert soon["error"] == "working"
     async with Bot(relay, name) as bot:
         await bot.reply((await bot.wake())["request_id"], "back")
-    assert (await asking.result())["answer"] == "back"
+    assert (await client.outcome(soon))["answer"] == "back"
     # After the grace it ends.
     asking = await client.start("ask_agent", {"to": name, "message": "never"})
     assert (await asking.result())["error"] in ("agent_offline", "agent_disconnected")

@@ -105,7 +105,7 @@ async def test_an_agent_that_is_removed_ends_what_was_asked_of_it(relays: Make) 
         assert (await held.result())["error"] == "agent_offline"
         await anyio.to_thread.run_sync(lambda: relay.reload(agents=["a", "b", "c"]))
         async with Bot(relay, "b", hello=True) as back:
-            await back.no_wake(0.3)
+            await back.no_wake()
             back.on_wake = lambda wake: "back"
             assert (await a.ask("b", "?"))["answer"] == "back"
 

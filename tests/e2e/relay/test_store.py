@@ -166,7 +166,7 @@ async def test_a_store_that_comes_late_gives_its_open_asks_back(relays: Make) ->
         assert relay.health()["store"] == "down"
         assert (await a.ask("c", "?"))["error"] == "agent_offline"
         async with Bot(relay, "b", hello=True) as b:
-            await b.no_wake(0.3)
+            await b.no_wake()
             thief.execute("ROLLBACK")
             thief.close()
             wake = await b.wake(20)

@@ -172,9 +172,9 @@ async def test_an_ask_that_another_call_waits_for_outlives_a_hang_up(
     async with Bot(relay, relay.agent(), hello=True) as bot:
         pending, rid = await begun(client, bot)
         waiting = await client.start("wait_answer", {"request_id": rid})
-        await asyncio.sleep(0.1)
+        await client.heard()
         await pending.hang_up()
-        await asyncio.sleep(0.1)
+        await client.heard()
         await bot.reply(rid, "yes")
         assert (await waiting.result())["answer"] == "yes"
 
@@ -186,9 +186,9 @@ async def test_hanging_up_a_wait_cancels_only_the_wait(relay: RelayProcess, mcp:
     async with Bot(relay, relay.agent(), hello=True) as bot:
         rid = (await client.ask(bot.name, "?", wait_ms=0))["request_id"]
         waiting = await client.start("wait_answer", {"request_id": rid})
-        await asyncio.sleep(0.1)
+        await client.heard()
         await waiting.hang_up()
-        await asyncio.sleep(0.1)
+        await client.heard()
         assert await status_of(client, rid) == "working"
         await bot.reply(rid, "yes")
         assert (await client.tool("wait_answer", {"request_id": rid}))["answer"] == "yes"
@@ -238,7 +238,7 @@ async def test_cancelling_a_wait_ends_only_the_wait(relay: RelayProcess, mcp: Cl
     async with Bot(relay, relay.agent(), hello=True) as bot:
         rid = (await client.ask(bot.name, "?", wait_ms=0))["request_id"]
         waiting = await client.start("wait_answer", {"request_id": rid}, rid=77)
-        await asyncio.sleep(0.1)
+        await client.heard()
         body, headers = client.message(
             "notifications/cancelled", {"requestId": 77}, rid="notification"
         )
@@ -254,7 +254,7 @@ async def test_an_answer_finds_every_call_that_waits_for_it(
     async with Bot(relay, relay.agent(), hello=True) as bot:
         first, rid = await begun(client, bot)
         more = [await client.start("wait_answer", {"request_id": rid}) for _ in range(5)]
-        await asyncio.sleep(0.1)
+        await client.heard()
         await bot.reply(rid, "all")
         replies: list[Reply] = [await pending.done() for pending in (first, *more)]
         assert {reply.result["answer"] for reply in replies} == {"all"}
