@@ -130,21 +130,22 @@ class Bot:
         args: Mapping[str, Any] | None = None,
         *,
         turn: str | None = None,
+        trace: Any = None,
         timeout: float = WAIT_S,
     ) -> Any:
         """A `call` frame; returns the verb's result."""
         call_id = next(self._ids)
         answer = self._results[call_id] = asyncio.get_running_loop().create_future()
-        more = {} if turn is None else {"request_id": turn}
+        more = {k: v for k, v in (("request_id", turn), ("trace", trace)) if v is not None}
         await self.send(type="call", id=call_id, tool=tool, args=dict(args or {}), **more)
         async with asyncio.timeout(timeout):
             return await answer
 
-    async def reply(self, rid: str, answer: str, **more: Any) -> Any:
+    async def reply(self, rid: str, answer: str, *, trace: Any = None, **more: Any) -> Any:
         """Answer a wake: with a `call`, or through MCP as the seed's bots do."""
         args = {"request_id": rid, "answer": answer, **more}
         if self.hello:
-            return await self.call("reply", args)
+            return await self.call("reply", args, trace=trace)
         if self._mcp is None:
             self._mcp = Mcp(self.relay, self.name, token=self.token)
         return await self._mcp.tool("reply", args)

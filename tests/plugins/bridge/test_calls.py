@@ -65,6 +65,31 @@ async def test_a_call_names_the_exchange_of_its_turn(relay: FakeRelay, start: St
     assert "request_id" not in await at(relay.expect, type="call", tool="list_agents", count=2)
 
 
+@pytest.mark.clause("bridge.trace.5")
+async def test_what_a_bot_asks_and_answers_carries_the_trace_of_the_question_over_a_restart(
+    relay: FakeRelay, start: Start
+) -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "baggage": "team=hr"}
+    session = Session("hermes-bridge", "hermes-bridge:c1")
+    bot = await start()
+    await at(relay.wake, "r1", "hi", trace={**trace, "tracestate": "not\nprintable"})
+    await bot.turn()
+    await at(tools(bot, session).handler("list_agents"), {})
+    assert (await at(relay.expect, tool="list_agents"))["trace"] == trace
+    await at(tools(bot, Session("telegram", "7")).handler("list_agents"), {})
+    assert "trace" not in await at(relay.expect, tool="list_agents", count=2)
+    await bot.bridge.close()
+    again = await start()
+    wake, _ = await again.turn()
+    assert tools(again, session).trace() == trace
+    relay.answer = lambda call: None
+    await again.end(wake, "done")
+    assert (await at(relay.expect, tool="reply"))["trace"] == trace
+    await again.bridge.close()
+    await start()
+    assert (await at(relay.expect, tool="reply", count=2))["trace"] == trace
+
+
 async def test_the_reply_tool_answers_only_the_question_of_its_turn(
     relay: FakeRelay, start: Start
 ) -> None:

@@ -55,7 +55,7 @@ async def test_a_seed_adapter_gets_four_fields_and_nothing_else(
         assert len(bot.frames) == 1  # no welcome, no cancel, no result
 
 
-@pytest.mark.clause("bridge.link.5")
+@pytest.mark.clause("bridge.link.5", "bridge.trace.1")
 async def test_a_version_2_wake_says_more(relay: RelayProcess, mcp: Clients) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with Bot(relay, relay.agent(), hello=True) as bot:

@@ -8,7 +8,7 @@ queue fills, and the link ends before anybody else notices.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from hermes_bridge.relay.auth import Tokens, bearer
 from hermes_bridge.relay.core import frames, results
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.core.roster import Link
-from hermes_bridge.relay.held import Held, Poke
+from hermes_bridge.relay.doors.bridge_calls import Asked, LinkCall
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
 from hermes_bridge.web.serving import MAX_FRAME
@@ -118,7 +118,7 @@ class LinkDoor:
         self._waiting: list[bytes | Exchange] = []
         self._waiting_frames = self._waiting_bytes = 0
         self._closed = False
-        self._calls: set[_LinkCall] = set()
+        self._calls: set[LinkCall] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._stuck: asyncio.TimerHandle | None = None
@@ -279,15 +279,16 @@ class LinkDoor:
             busy = Broken("too_many_calls", f"{_CALLS_AT_ONCE} calls of this link are unanswered")
             self._result(frame.id, busy)
             return
-        caller = Caller(self.agent, turn=frame.request_id)
-        asked = _Asked(frame, self._relay.clock.now())
+        traced = self._door.tracer is not None
+        asked = Asked.of(frame, self.agent, self._relay, traced=traced)
+        caller = Caller(self.agent, turn=frame.request_id, trace=asked.trace)
         self._answer(asked, self._door.verbs.call(frame.tool or "", caller, frame.args))
 
-    def _answer(self, asked: "_Asked", given: Given) -> None:
+    def _answer(self, asked: Asked, given: Given) -> None:
         if isinstance(given, Awaitable):
             self._run(self._answer_later(asked, given))
         elif isinstance(given, Waits):
-            call = _LinkCall(self, asked, given, self._relay.clock.now())
+            call = LinkCall(self, asked, given, self._relay.clock.now())
             self._calls.add(call)
             self._relay.slices.add(call)
             self._relay.hold(call)
@@ -295,11 +296,12 @@ class LinkDoor:
             self._over(asked, given, None)
             self._result(asked.frame.id, given)
 
-    async def _answer_later(self, asked: "_Asked", given: Awaitable[Any]) -> None:
+    async def _answer_later(self, asked: Asked, given: Awaitable[Any]) -> None:
         self._answer(asked, await given)
 
-    def finish(self, call: "_LinkCall") -> None:
-        """Answer a held call as things stand."""
+    def finish(self, call: LinkCall) -> None:
+        """Answer a held call as things stand, and hold it no longer."""
+        self._relay.let_go(call)
         self._calls.discard(call)
         given = self._door.verbs.outcome(call.exchange)
         self._over(call.asked, given, call.exchange)
@@ -313,28 +315,10 @@ class LinkDoor:
             frame = frames.result(call_id, spell(large))
         self.send(frame)
 
-    def _over(self, asked: "_Asked", given: Done, exchange: Exchange | None) -> None:
+    def _over(self, asked: Asked, given: Done, exchange: Exchange | None) -> None:
         """Tell the tracer of a call that is over."""
-        tracer, frame = self._door.tracer, asked.frame
-        if tracer is None:
-            return
-        turn = self._relay.book.get(frame.request_id) if frame.request_id else None
-        broken = isinstance(given, Broken)
-        tracer.called(
-            tracer.Call(
-                tool=frame.tool if frame.tool and not broken else "(unknown)",
-                agent=self.agent,
-                began=asked.began,
-                ended=self._relay.clock.now(),
-                arguments=bytes(frame.args),
-                parent=turn.trace if turn is not None else None,
-                rpc_id=str(frame.id),
-                door="websocket",
-                error="tool_error" if broken else "",
-                given=given,
-                exchange=exchange,
-            )
-        )
+        if self._door.tracer is not None:
+            asked.tell(self._door.tracer, self._relay, given, exchange)
 
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, do))
@@ -350,28 +334,6 @@ class LinkDoor:
         task = asyncio.get_running_loop().create_task(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class _Asked(NamedTuple):
-    """A `call` frame, and when it came (unix ms)."""
-
-    frame: frames.Frame
-    began: int
-
-
-class _LinkCall(Held):
-    """A `call` frame that is held."""
-
-    __slots__ = ("asked", "link")
-
-    def __init__(self, link: LinkDoor, asked: "_Asked", waits: Waits, now: int) -> None:
-        super().__init__(waits.exchange, now, waits.wait_ms)
-        self.link, self.asked = link, asked
-
-    def poke(self, why: Poke) -> None:
-        """Answer it."""
-        self.link._relay.let_go(self)
-        self.link.finish(self)
 
 
 _HANDLERS: dict[str, Callable[[LinkDoor, frames.Frame], None]] = {
