@@ -55,8 +55,9 @@ class Tally:
         if found is None:
             found = self.asks[key] = Histogram(ASK_BUCKETS)
         found.add((x.ended_at - x.at) / 1000)
-        if x.taken_at:
-            self.wakes.add((x.taken_at - x.sent_at) / 1000)
+        # A wake that was sent again began anew; one that was taken before that was not taken again.
+        if 0 < x.woken_at <= x.taken_at:
+            self.wakes.add((x.taken_at - x.woken_at) / 1000)
         if x.beats:
             self.beats[x.target] += x.beats
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_bridge import __version__
-from hermes_bridge.relay.core.exchange import Status
+from hermes_bridge.relay.core.exchange import ENDS, Status
 from hermes_bridge.relay.core.tally import ASK_BUCKETS, Histogram
 from hermes_bridge.relay.doors.ui_access import Access
 from hermes_bridge.relay.doors.ui_request import FRESH, Receive, Request, Scope, Send
@@ -101,14 +101,16 @@ def _relay(relay: Relay) -> Iterator[Series]:
 
 def _asks(relay: Relay) -> Iterator[Series]:
     tally, both = relay.tally, ("to", "outcome")
-    counts = Counter({key: sum(h.counts) for key, h in tally.asks.items()})
+    # A series that begins with its first event hides that event from `rate` and `increase`.
+    counts = Counter({(name, str(end)): 0 for name in relay.roster.names() for end in ENDS})
+    counts.update({key: sum(h.counts) for key, h in tally.asks.items()})
     counts.update(tally.refused)
     yield Series(
         "counter",
         "hermes_bridge_asks",
         "Asks by the agent asked and the outcome, refusals included.",
         both,
-        list(counts.items()),
+        sorted(counts.items()),
     )
     yield Series(
         "histogram",
@@ -132,7 +134,7 @@ def _asks(relay: Relay) -> Iterator[Series]:
     yield Series(
         "histogram",
         "hermes_bridge_wake_delivery_seconds",
-        "From the sending of a wake to the moment the agent took it.",
+        "From a wake's (last) sending to the moment the agent took it.",
         (),
         [((), _copy(tally.wakes))],
     )
