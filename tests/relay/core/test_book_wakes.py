@@ -4,7 +4,7 @@ import pytest
 from tests.relay.core.world import LIMITS, OK, START, World
 
 from hermes_bridge.relay.core.book import ACK_WAIT, Answer, ExchangeBook
-from hermes_bridge.relay.core.exchange import Status
+from hermes_bridge.relay.core.exchange import Mark, Status
 from hermes_bridge.relay.core.policy import Limits
 
 
@@ -103,6 +103,24 @@ def test_a_lost_link_ends_its_exchanges_only_after_the_grace() -> None:
     assert not exchange.ended
     world.pass_ms(1)
     assert exchange.status is Status.AGENT_DISCONNECTED
+
+
+def test_an_exchange_remembers_when_the_link_was_lost_and_came_back() -> None:
+    world = World()
+    world.link("b")
+    exchange, waiting = world.ask(), world.ask()
+    world.now += 100
+    world.ack(exchange.rid)
+    world.unlink("b")
+    assert world.touched[-2:] == [exchange.rid, waiting.rid], "their ends are nearer now"
+    world.now += 400
+    world.link("b")
+    world.now += 50
+    world.unlink("b")
+    assert exchange.outages() == [[START + 100, START + 500], [START + 550]]
+    assert exchange.cut_off
+    assert waiting.marked(Mark.AGAIN) == [START + 500]
+    assert exchange.marked(Mark.AGAIN) == exchange.marked(Mark.BEAT) == []
 
 
 def test_a_target_back_within_the_grace_has_a_fresh_window() -> None:

@@ -53,7 +53,7 @@ class World:
         link = self.roster.link(agent)
         assert link is not None
         self.roster.link_down(agent, link.generation, self.now)
-        self.book.link_lost(agent, self.now)
+        self.perform(self.book.link_lost(agent, self.now))
 
     def make(
         self, target: str = "b", asker: str = "a", conv: str | None = None, *, queue: bool = False

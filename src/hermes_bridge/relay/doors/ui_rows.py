@@ -7,7 +7,7 @@ unix milliseconds. `deadline` is when an open exchange ends if its target stays 
 from typing import Any
 
 from hermes_bridge.relay.core import carrier
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from hermes_bridge.relay.relay import Relay
 
 Json = dict[str, Any]
@@ -34,8 +34,9 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
         "heard_at": x.heard_at,
         "beats": x.beats,
         "note": x.note,
-        "beat_times": [x.at + m - 1 for m in x.marks or () if m > 0],
-        "resent": [x.at - m - 1 for m in x.marks or () if m < 0],
+        "beat_times": x.marked(Mark.BEAT),
+        "resent": x.marked(Mark.AGAIN),
+        "outages": x.outages(),
         "window_ms": x.window,
         "cap_at": x.cap,
         "depth": x.depth,

@@ -6,7 +6,7 @@ import { drawDone, drawOpen, newPulse } from "./pulse.js";
 import { copy, countdown, exchangeLink, longText, traceLink } from "./row.js";
 import { badge, isOpen, isRefused, reason, status } from "./status.js";
 import { ask, CUT, on, store, take } from "./store.js";
-import { about, age, day, dayKey, hms, iso, now, size, span, stamp, timer, title, took, when } from "./time.js";
+import { about, age, day, dayKey, hms, inSeconds, iso, now, size, span, stamp, timer, title, took, when } from "./time.js";
 import { square, who } from "./who.js";
 import { say } from "./words.js";
 
@@ -213,7 +213,7 @@ class Turn {
       const known = status(row);
       parts.push(h("p", { class: `stop s-${known.tone}` }, icon(known.shape), h("b", null, W.stop(known.label)), h("span", null, reason(row, store.limits, store.agents.get(row.to)), cameBack(row))));
     }
-    if ((isOpen(row) || row.status === "ok") && row.resent?.length) parts.push(h("p", { class: "facts mid" }, cameBack(row)));
+    if ((isOpen(row) || row.status === "ok") && row.outages?.length) parts.push(h("p", { class: "facts mid" }, cameBack(row)));
     if (row.late_at) {
       const fetched = row.fetched_at ? say.row.fetched(bdi(row.from), hms(row.fetched_at)) : say.row.notFetched;
       parts.push(this.bubble(row.to, row.late_at, longText(row, "late_answer", []), { late: W.late(about(row.late_at - row.ended_at)), foot: h("p", { class: "dim" }, fetched) }));
@@ -260,8 +260,8 @@ class Turn {
 
 /** What happened to the link of the asked agent meanwhile. */
 function cameBack(row) {
-  const times = row.resent?.length ?? 0;
-  return times ? W.cameBack(times) : "";
+  const times = (row.outages ?? []).filter(([, back]) => back).map(([lost, back]) => back - lost);
+  return times.length ? W.cameBack(times.length, inSeconds(Math.max(...times))) : "";
 }
 
 function history_(row) {
@@ -278,7 +278,7 @@ function history_(row) {
 /** The longest time without a sign of life, in ms. */
 function longestSilence(row) {
   const start = row.sent_at || row.started_at;
-  const signs = [start, row.taken_at, ...(row.beat_times ?? []), ...(row.resent ?? []), row.ended_at || now()].filter(Boolean).sort((a, b) => a - b);
+  const signs = [start, row.taken_at, ...(row.beat_times ?? []), ...(row.outages ?? []).map(([, back]) => back), row.ended_at || now()].filter(Boolean).sort((a, b) => a - b);
   return Math.max(...signs.slice(1).map((t, i) => t - signs[i]), 0);
 }
 

@@ -2,7 +2,7 @@
 // heartbeat, right of it the silence still allowed, up to a wall. Ended: its history, frozen.
 
 import { svg } from "./dom.js";
-import { atRisk, silence, status } from "./status.js";
+import { atRisk, lostSince, silence, status } from "./status.js";
 import { spoken } from "./time.js";
 import { say } from "./words.js";
 
@@ -35,7 +35,7 @@ export function drawOpen(el, row, at, { ticks = true } = {}) {
     parts.push(dot("ring", 50, 9));
   }
   el.setAttribute("class", `pulse${risk ? " risk" : ""}${waits ? " wait" : ""}`);
-  el.setAttribute("aria-label", waits ? W.queued : (row.deadline >= (row.cap_at ?? Infinity) ? W.capped : W.open)(spoken(silent), spoken(left)));
+  el.setAttribute("aria-label", waits ? W.queued : lostSince(row) ? W.lost(spoken(at - lostSince(row)), spoken(left)) : (row.deadline >= (row.cap_at ?? Infinity) ? W.capped : W.open)(spoken(silent), spoken(left)));
   el.replaceChildren(...parts);
 }
 

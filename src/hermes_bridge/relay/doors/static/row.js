@@ -3,7 +3,7 @@
 
 import { bdi, cut, h, icon, says } from "./dom.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
-import { atRisk, badge, badgeKey, isOpen, isRefused, reason, silence, spokenRow, status } from "./status.js";
+import { atRisk, badge, badgeKey, isOpen, isRefused, lostSince, reason, silence, spokenRow, status } from "./status.js";
 import { ask, store } from "./store.js";
 import { hms, iso, now, size, span, timer, title, took } from "./time.js";
 import { who } from "./who.js";
@@ -225,6 +225,7 @@ export function countdown(row, at, brief = false) {
   const left = Math.max(0, (row.deadline ?? at) - at);
   if (row.status === "queued") return brief ? "" : P.left(timer(row.queue_until > at ? row.queue_until - at : left));
   if (row.cap_at && row.deadline >= row.cap_at) return P.cap(span(row.cap_at - row.started_at), timer(left));
+  if (lostSince(row)) return P.lost(timer(at - lostSince(row)), timer(left));
   if (brief && !atRisk(row, at)) return P.left(timer(left));
   return P.silent(timer(silence(row, at)), timer(left));
 }

@@ -1,7 +1,7 @@
 // What a status is called, how it looks, and how its exchange's outcome is put in words.
 
 import { bdi, h, icon } from "./dom.js";
-import { took, span, timer, when } from "./time.js";
+import { inSeconds, span, timer, took, when } from "./time.js";
 import { say } from "./words.js";
 
 const S = (code, shape, tone, group) => ({ label: say.status[code], shape, tone, group });
@@ -42,7 +42,14 @@ export function atRisk(row, at) {
   return row.deadline - at < (row.window_ms ?? 120000) / 4;
 }
 
-export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.resent?.at(-1) ?? 0, row.started_at);
+/** Since when the link of the asked agent is lost; 0 if it is there. */
+export function lostSince(row) {
+  const last = row.outages?.at(-1);
+  return last?.length === 1 ? last[0] : 0;
+}
+
+/** How long there was no sign of life. A wake that was sent again is none; a link that came back is. */
+export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.outages?.at(-1)?.[1] ?? 0, row.started_at);
 
 /** The badge: shape, colour and words, always all three. */
 export function badge(row, at) {
@@ -58,9 +65,12 @@ const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?
 const E = say.ends, R = say.refused;
 
 const ENDS = {
-  timeout: (row) => E.timeout(span(row.window_ms ?? 120000)),
-  deadline_exceeded: (row) => E.cap(span(Math.max(0, (row.cap_at ?? 0) - row.started_at) || 3600000)),
-  agent_disconnected: (row, limits) => E.linkLost(bdi(row.to), span(limits.reconnect_grace_ms ?? 30000)),
+  timeout: (row) => E.timeout(row.window_ms && span(row.window_ms)),
+  deadline_exceeded: (row) => E.cap(row.cap_at > row.started_at && span(row.cap_at - row.started_at)),
+  agent_disconnected: (row, limits) => {
+    const lost = lostSince(row), waited = lost ? row.ended_at - lost : limits.reconnect_grace_ms;
+    return E.linkLost(bdi(row.to), waited && inSeconds(waited));
+  },
   agent_offline: (row, limits, agent) =>
     row.error ? E.offline(bdi(row.to), bdi(sentence(row.error))) : E.neverReached(bdi(row.to), agent?.since && !agent.online && when(agent.since)),
   failed: (row) => E.failed(bdi(row.to), bdi(row.error ?? E.noReason)),

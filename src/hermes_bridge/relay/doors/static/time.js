@@ -71,6 +71,9 @@ export function span(ms) {
   return ms % 1000 === 0 ? U.s(ms / 1000) : took(ms);
 }
 
+/** A time that is told in seconds: 310 ms, 4 s, 97 s, 2:04. */
+export const inSeconds = (ms) => (ms < 1000 || ms >= 120000 ? took(ms) : U.s(Math.round(ms / 1000)));
+
 export function size(bytes) {
   if (bytes < 1000) return U.bytes(bytes);
   return bytes < 1000000 ? U.kilo(Math.round(bytes / 1000)) : U.mega((bytes / 1000000).toFixed(1));

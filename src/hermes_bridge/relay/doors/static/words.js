@@ -52,9 +52,9 @@ export const say = {
 
   /** Why there is no answer. */
   ends: {
-    timeout: (time) => `No sign of life for ${time}.`,
-    cap: (time) => `Still working at the ${time} limit.`,
-    linkLost: (agent, time) => ["The link of ", agent, ` was lost and did not come back within ${time}.`],
+    timeout: (time) => `No sign of life${time ? ` for ${time}` : ""}.`,
+    cap: (time) => `Still working at the ${time ? `${time} ` : ""}limit.`,
+    linkLost: (agent, time) => ["The link of ", agent, ` was lost and did not come back ${time ? `within ${time}` : "in time"}.`],
     offline: (agent, error) => [agent, ": ", error],
     neverReached: (agent, since) => ["Never reached: ", agent, since ? ` has had no link since ${since}.` : " had no link."],
     failed: (agent, error) => [agent, " failed: ", error], noReason: "it gave no reason",
@@ -78,6 +78,7 @@ export const say = {
     queued: "Waiting for the agent's link.",
     open: (silent, left) => `Silent for ${silent}. Times out in ${left} unless a heartbeat comes.`,
     capped: (silent, left) => `Silent for ${silent}. Ends at its limit in ${left} unless it is answered.`,
+    lost: (time, left) => `Link lost ${time} ago. Ends in ${left} unless it comes back.`,
     taken: (time) => `taken after ${time}`, sent: (times) => `sent ${times} times`, beats: (n) => many(n, "heartbeat"),
     ended: (label, time) => `${label} after ${time}`, late: (time) => `late answer ${time} after that`,
   },
@@ -88,6 +89,7 @@ export const say = {
     left: (time) => `${time} left`,
     cap: (limit, time) => `ends at the ${limit} limit in ${time}`,
     silent: (time, left) => `Silent ${time}, times out in ${left}`,
+    lost: (time, left) => `Link lost ${time}, ends in ${left}`,
   },
 
   row: {
@@ -136,7 +138,7 @@ export const say = {
     pause: (time) => `${time} later`, late: (time) => `${time} late`, below: (n) => `${n} new below`,
     nested: (agent) => ["asked while answering ", agent], forgotten: ", which the relay no longer keeps",
     none: "No such conversation", old: "It may be older than the relay keeps.",
-    cameBack: (times) => ` The link was lost ${times === 1 ? "once" : `${times} times`} and came back.`,
+    cameBack: (times, time) => ` The link was lost ${times === 1 ? "once" : `${times} times`} and came back after ${time}${times === 1 ? "" : " at most"}.`,
     taken: "taken", sentAgain: "sent again", answered: "answered", lateAnswer: "late answer",
     again: (time, n) => `${time}, attempt ${n}`,
     stop: (label) => `${label}.`,
