@@ -198,9 +198,7 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
 
     def outages(self) -> list[list[int]]:
         """Give when the target's link was lost and, if it did, came back; oldest first."""
-        found: list[list[int]] = []
-        for lost in self.marked(Mark.LOST):
-            found.append([lost])
+        found = [[lost] for lost in self.marked(Mark.LOST)]
         for back in self.marked(Mark.BACK):
             waits = next(
                 (outage for outage in found if len(outage) == 1 and outage[0] <= back), None
