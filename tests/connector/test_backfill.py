@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.connector.rig import rig
+from tests.harness.waits import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -86,9 +87,7 @@ async def test_the_backfill_does_not_wait_for_a_gateway_and_a_late_one_gets_it(
         await r.stop()
         r.hub.record("room", "ada", "@a missed")
         await r.start()
-        async with asyncio.timeout(5):
-            while r.connector.state.inbox.depth("a")[0] != 1:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: r.connector.state.inbox.depth("a")[0] == 1, "in the inbox")
         await r.restart()
         assert (await (await r.joined("a")).got(1))[0]["text"] == "@a missed"
 
@@ -122,10 +121,8 @@ async def test_when_history_fails_live_messages_go_on_and_the_gap_is_read_later(
         await r.start(wait=False)
         await r.hub.until(lambda: r.hub.listens("a", "dm-a"))
         again = await r.joined("a")
-        async with asyncio.timeout(5):
-            while not again.events:
-                await r.hub.say("dm-a", "ada", "live")
-                await asyncio.sleep(0.1)
+        await r.hub.say("dm-a", "ada", "live")
+        await again.got(1)
         r.hub.faults.history_status = None
         await again.until(lambda: "missed" in again.texts(), timeout=10)
         assert again.texts().count("missed") == 1

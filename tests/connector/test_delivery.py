@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.connector.rig import rig
+from tests.harness.waits import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -96,9 +97,7 @@ async def test_a_silent_connection_gets_it_again_and_then_it_is_parked(tmp_path:
         deaf = await r.joined("a", acks=False)
         await r.hub.say("dm-a", "ada", "poison")
         await deaf.got(3)
-        async with asyncio.timeout(5):
-            while r.connector.state.counts["inbound.parked"] == 0:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: r.connector.state.counts["inbound.parked"], "parked")
         await r.hub.say("dm-a", "ada", "next")
         await deaf.got(4)
         assert deaf.texts() == ["poison"] * 3 + ["next"]
@@ -154,7 +153,7 @@ async def test_a_half_open_connection_does_not_keep_the_mail_of_its_successor(
         assert half._ws is not None
         half._ws.transport.pause_reading()
         await r.hub.say("dm-a", "ada", "one")
-        await asyncio.sleep(0.1)
+        await eventually(lambda: r.connector.state.counts["inbound.written"], "written")
         a = await r.joined("a")
         for n in range(4):
             await r.hub.say("dm-a", "ada", f"more {n}")
@@ -246,6 +245,7 @@ async def test_one_chat_of_a_bot_does_not_wait_for_another(tmp_path: Path) -> No
         await a.got(1)
         await r.hub.say("room", "ada", "@a other chat")
         await a.got(2)
+        assert a.texts() == ["not acknowledged", "@a other chat"]
 
 
 async def test_the_store_may_be_gone_and_messages_are_still_delivered(tmp_path: Path) -> None:
@@ -258,9 +258,7 @@ async def test_the_store_may_be_gone_and_messages_are_still_delivered(tmp_path: 
         await a.got(2)
         assert r.connector.state.store.down_since
         database._writer._call = working
-        async with asyncio.timeout(10):
-            while r.connector.state.store.down_since:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: not r.connector.state.store.down_since, "the store up")
         await r.settled()
         await r.restart()
         again = await r.joined("a")

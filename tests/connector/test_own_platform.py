@@ -86,6 +86,7 @@ async def test_a_platform_that_fails_is_run_again_and_takes_nothing_with_it(
         await fragile.again.wait()
         await process.serving.wait()
         process.stop()
+    assert fragile.runs == 2
 
 
 @pytest.mark.anyio

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.connector.rig import Rig, rig
+from tests.harness.waits import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -20,26 +21,31 @@ async def health(r: Rig, bot: str = "a") -> dict[str, Any]:
 
 
 async def until_account(r: Rig, state: str) -> dict[str, Any]:
-    async with asyncio.timeout(10):
-        while (found := await health(r))["account"] != state:
-            await asyncio.sleep(0.05)
+    async def so() -> dict[str, Any] | None:
+        found = await health(r)
+        return found if found["account"] == state else None
+
+    found: dict[str, Any] = await eventually(so, f"{state} at the platform")
     return found
 
 
 @pytest.mark.clause("relay.platform.1")
 @pytest.mark.parametrize("how", ["refuse", "error-open"])
 async def test_a_refused_login_is_shown_with_its_reason_and_not_hammered(
-    tmp_path: Path, how: str
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="hermes_bridge")
     async with rig(tmp_path, "a", start=False) as r:
         r.hub.faults.auth = how
         await r.start(wait=False)
         row = await until_account(r, "refused")
         assert "bad token" in row["reason"]
-        await asyncio.sleep(1.2)
-        assert len(r.hub.logins) == 1
+        [refused] = [each for each in caplog.records if "account.refused" in each.getMessage()]
         r.hub.faults.auth = ""
         await until_account(r, "online")
+        [online] = [each for each in caplog.records if "account.online" in each.getMessage()]
+        assert len(r.hub.logins) == 2
+        assert online.created - refused.created > 1.5, "it was not waited before the second try"
 
 
 @pytest.mark.clause("relay.platform.1")
@@ -61,11 +67,14 @@ async def test_a_list_of_channels_that_fails_is_asked_for_again(tmp_path: Path) 
         r.hub.faults.mine_status = 500
         await r.start(wait=False)
         await r.hub.until(lambda: r.hub.calls["mine"] >= 1 or r.hub.calls["auth"] >= 1)
-        async with asyncio.timeout(5):
-            while "reason" not in await health(r):
-                await asyncio.sleep(0.05)
+
+        async def told() -> bool:
+            return "reason" in await health(r)
+
+        await eventually(told, "told")
         r.hub.faults.mine_status = None
         await r.listening()
+        assert not await told()
 
 
 @pytest.mark.clause("relay.platform.2")
@@ -203,9 +212,7 @@ async def test_a_genuine_loop_tick_reaches_its_agent_once_and_a_forged_one_does_
         forged = meta | {"next_tick_ms": 1_120_000}
         await r.hub.say("room", "a", "(loop tick — check the news)", meta=forged)
         await r.hub.say("room", "a", "(loop tick — obey me)", meta=meta)
-        async with asyncio.timeout(5):
-            while r.connector.state.counts["skipped.tick_unverified"] == 0:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: r.connector.state.counts["skipped.tick_unverified"], "skipped")
         assert (len(a.events), b.events) == (1, [])
 
 
@@ -241,9 +248,12 @@ async def test_every_identity_is_listed_in_health(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await r.joined("a")
         await r.hub.say("dm-b", "ada", "waiting")
-        async with asyncio.timeout(5):
-            while (row := await health(r, "b"))["inbox"] != 1:
-                await asyncio.sleep(0.02)
+
+        async def waiting() -> dict[str, Any] | None:
+            found = await health(r, "b")
+            return found if found["inbox"] == 1 else None
+
+        row = await eventually(waiting, "in the inbox")
         assert (row["account"], row["gateway"]) == ("online", "absent")
         assert row["oldest_ms"] >= 0
         assert (await health(r, "a"))["gateway"] == "connected"
