@@ -10,8 +10,8 @@ from tests.browser.running import Running, ended, relay
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Tab]
-EDGE = """[...document.querySelectorAll('.net g')]
-    .find(g => g.querySelector('title')?.textContent.startsWith('a-bot asked c-bot'))?.querySelector('.e')"""
+EDGE = """[...document.querySelectorAll('.net g')].find(
+    g => g.querySelector('title')?.textContent.startsWith('a-bot asked c-bot'))?.querySelector('.e')"""
 WIDTH = f"parseFloat(getComputedStyle({EDGE}).strokeWidth)"
 RUNNING = "document.getAnimations().filter(a => a.playState === 'running').length"
 
