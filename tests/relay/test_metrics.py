@@ -47,8 +47,8 @@ def of(text: str, name: str, **labels: str) -> float | None:
     return samples(text).get((name, tuple(sorted(labels.items()))))
 
 
-async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
-    relay = relays()
+async def a_little_of_everything(relay: RelayProcess) -> None:
+    """Two answered asks over two links, one refused, one queued, and calls that make no sense."""
     async with Mcp(relay, "a") as a:
         for _ in range(2):
             async with Bot(relay, "b", hello=True) as b:
@@ -63,6 +63,11 @@ async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
         await a.rpc("made/up", {})
         await eventually(lambda: relay.health()["agents_online"] == 0, "gone")
         await a.ask("b", "waits", wait_ms=0, if_offline="queue")
+
+
+async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
+    relay = relays()
+    await a_little_of_everything(relay)
     text, kind = await anyio.to_thread.run_sync(scrape, relay)
     assert kind.startswith("text/plain")
     assert of(text, "hermes_bridge_asks_total", to="b", outcome="ok") == 2

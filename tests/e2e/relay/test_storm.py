@@ -6,10 +6,39 @@ import random
 import pytest
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp
-from tests.harness.relay import Make, crowd
+from tests.harness.relay import Make, RelayProcess, crowd
 from tests.harness.wire import Json
 
 pytestmark = pytest.mark.anyio
+
+Told = list[tuple[str, Json]]
+"""Messages and what became of them."""
+
+
+ENDS = ("timeout", "agent_disconnected", "agent_offline", "deadline_exceeded")
+
+
+async def unreliable(relay: RelayProcess, name: str, dice: random.Random) -> None:
+    """A bot that answers most wakes, and whose link drops again and again (to be cancelled)."""
+    while True:
+        async with Bot(relay, name, hello=dice.random() < 0.5) as bot:
+            bot.on_wake = lambda wake: (
+                None if dice.random() < 0.3 else "answer to " + wake["message"]
+            )
+            await asyncio.sleep(dice.uniform(0.01, 0.25))
+            if dice.random() < 0.7:
+                bot.vanish()
+
+
+async def asks(relay: RelayProcess, number: int, whom: list[str], dice: random.Random) -> Told:
+    """Ask six times, each to its end."""
+    told = []
+    async with Mcp(relay, relay.agent()) as client:
+        for turn in range(6):
+            message = f"{number}.{turn}"
+            first = await client.ask(dice.choice(whom), message, wait_ms=1500)
+            told.append((message, await client.outcome(first)))
+    return told
 
 
 @pytest.mark.clause("bridge.life.1")
@@ -20,57 +49,19 @@ async def test_in_a_storm_of_lost_links_every_ask_ends_once(relays: Make) -> Non
     )
     dice = random.Random(7)
     names = [relay.agent() for _ in range(6)]
-    stopping = asyncio.Event()
-    answered: dict[str, int] = {}
-
-    async def unreliable(name: str) -> None:
-        while not stopping.is_set():
-            async with Bot(relay, name, hello=dice.random() < 0.5) as bot:
-
-                def answer(wake: Json) -> str | None:
-                    if dice.random() < 0.3:
-                        return None
-                    answered[wake["request_id"]] = answered.get(wake["request_id"], 0) + 1
-                    return "answer to " + wake["message"]
-
-                bot.on_wake = answer
-                await asyncio.sleep(dice.uniform(0.01, 0.25))
-                if dice.random() < 0.7:
-                    bot.vanish()
-                await asyncio.sleep(0)
-
-    async def asks(number: int) -> list[tuple[str, Json]]:
-        said = []
-        async with Mcp(relay, relay.agent()) as client:
-            for turn in range(6):
-                message = f"{number}.{turn}"
-                first = await client.ask(dice.choice(names), message, wait_ms=1500)
-                said.append((message, await client.outcome(first)))
-        return said
-
-    async def bots() -> None:
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(unreliable(name))
-
-    storm = asyncio.create_task(bots())
+    storm = [asyncio.create_task(unreliable(relay, name, dice)) for name in names]
     try:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(asks(number)) for number in range(8)]
+        async with asyncio.timeout(60):
+            told = await asyncio.gather(*(asks(relay, n, names, dice) for n in range(8)))
     finally:
-        stopping.set()
-        storm.cancel()
-        await asyncio.gather(storm, return_exceptions=True)
-    results = [result for task in tasks for result in task.result()]
-    assert len(results) == 8 * 6
+        for bot in storm:
+            bot.cancel()
+        await asyncio.gather(*storm, return_exceptions=True)
+    results = [result for each in told for result in each]
+    assert len({result["request_id"] for _, result in results}) == len(results) == 8 * 6
     for message, result in results:
         if result["ok"]:
             assert result["answer"] == "answer to " + message
         else:
-            assert result["error"] in (
-                "timeout",
-                "agent_disconnected",
-                "agent_offline",
-                "deadline_exceeded",
-            )
+            assert result["error"] in ENDS
     assert any(result["ok"] for _, result in results)
