@@ -184,6 +184,16 @@ def test_the_configuration_of_compose_is_one() -> None:
     assert [agent.name for agent in loaded.agents] == ["daniel-bot", "helpdesk-bot"]
 
 
+def test_the_image_is_checked_under_the_limits_of_compose() -> None:
+    relay = load("compose.yaml")["services"]["relay"]
+    limits = {"--read-only"} if relay["read_only"] else set()
+    limits |= {f"--tmpfs {path}" for path in relay["tmpfs"]}
+    limits |= {f"--cap-drop {name}" for name in relay["cap_drop"]}
+    limits |= {f"--security-opt {name.split(':')[0]}" for name in relay["security_opt"]}
+    [locked] = re.findall(r'^LOCKED = "(.*)"$', (DEPLOY / "check_image.py").read_text(), re.M)
+    assert set(re.split(r" (?=--)", locked)) == limits
+
+
 def test_the_image_is_unprivileged_healthy_and_ends_on_a_signal() -> None:
     text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     steps = [line.split(None, 1) for line in text.splitlines() if line and line[0] not in "# "]
