@@ -294,6 +294,41 @@ async def test_a_search_finds_what_is_old_by_the_beginnings_of_its_words(
     await ledger.database.close()
 
 
+async def test_a_search_finds_what_waits_for_the_index(new_database: Make) -> None:
+    ledger = await opened(new_database)
+    await put(ledger, old(1, message="the Unicorn of last year"))
+    await put(ledger, *(exchange(f"new{n}", at=NOW + n, message="other") for n in range(2_001)))
+    assert [x.rid for x in await ledger.search("unicorn")] == ["old1"]
+    await indexed(ledger, 500)
+    assert [x.rid for x in await ledger.search("unicorn")] == ["old1"]
+    await ledger.database.close()
+
+
+async def test_of_several_words_only_those_are_looked_up_that_few_exchanges_hold(
+    new_database: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "SMALL", 0)  # take a sample of a small index too
+    ledger = await with_history(new_database, old(1, message="the Unicorn and other words"))
+    asked: list[str] = []
+    scan = ledger.database.scan
+
+    async def noted(sql: str, *args: Any) -> list[Row]:
+        asked.extend(str(arg) for arg in args if "MATCH" in sql or "known" in sql)
+        return await scan(sql, *args)
+
+    monkeypatch.setattr(ledger.database, "scan", noted)
+    assert await ledger.holding(["othe"]) is None
+    assert not asked  # that would take the longer the more hold it
+    assert await ledger.holding(["othe", "unic"]) == ["old1"]
+    assert asked
+    assert "othe" not in asked[0]
+    assert await ledger.holding(["nowhere", "othe"]) == []
+    assert [x.rid for x in await ledger.search("other unicorn")] == ["old1"]
+    assert await ledger.search("another unicorn") == []
+    assert len(await ledger.search("other", 50)) == 50
+    await ledger.database.close()
+
+
 async def test_a_late_answer_is_indexed_again_and_what_is_forgotten_is_not_found(
     new_database: Make,
 ) -> None:
