@@ -18,7 +18,7 @@ async def test_a_hung_history_delays_a_message_by_its_limit_and_no_more(tmp_path
         r.hub.faults.history_gate = asyncio.Event()
         for n in range(3):
             await r.hub.say("room", "ada", f"@a {n}")
-        events = await a.got(3, timeout=3)
+        events = await a.got(3)
         assert [event["text"] for event in events] == ["@a 0", "@a 1", "@a 2"]
         assert all("context" not in event for event in events)
         r.hub.faults.history_gate.set()
@@ -124,7 +124,7 @@ async def test_when_history_fails_live_messages_go_on_and_the_gap_is_read_later(
         await r.hub.say("dm-a", "ada", "live")
         await again.got(1)
         r.hub.faults.history_status = None
-        await again.until(lambda: "missed" in again.texts(), timeout=10)
+        await again.until(lambda: "missed" in again.texts())
         assert again.texts().count("missed") == 1
 
 

@@ -26,7 +26,7 @@ async def start(relay: FakeRelay, tmp_path: Path) -> AsyncIterator[Start]:
         bots.append(bot)
         bot.bridge.start()
         if online:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await bot.bridge._up.wait()
         return bot
 

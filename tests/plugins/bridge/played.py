@@ -55,7 +55,7 @@ class Bot:
         return Settings(self.relay.url, self.token)
 
     async def turn(self) -> tuple[Wake, str]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.host.begun.get()
 
     async def end(self, wake: Wake, answer: str | None) -> None:

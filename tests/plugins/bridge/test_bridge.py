@@ -38,9 +38,10 @@ async def test_a_wake_becomes_an_ack_a_turn_heartbeats_and_an_answer(
     await bot.end(wake, "4")
     expected = {"request_id": "r1", "answer": "4", "kind": "answer"}
     assert await at(relay.reply, "r1") == expected
-    beats = len(relay.of(type="heartbeat"))
-    await at(relay.none, 0.35, type="call", tool="ask_agent")
-    assert len(relay.of(type="heartbeat")) <= beats + 1
+    beats = len(relay.of(type="heartbeat", request_id="r1"))
+    await at(relay.wake, "r2", "3+3?", conversation="c2")
+    await at(relay.expect, type="heartbeat", request_id="r2", count=3)
+    assert len(relay.of(type="heartbeat", request_id="r1")) <= beats + 1
     assert len(relay.of(type="call", tool="reply")) == 1
 
 
@@ -105,7 +106,6 @@ async def test_an_answer_given_while_the_relay_is_away_arrives_when_it_is_back(
     wake, _ = await bot.turn()
     await at(relay.stop)
     await bot.end(wake, "kept")
-    await at(relay.none, 0.2, type="call")
     await at(relay.start)
     assert (await at(relay.reply, "r1"))["answer"] == "kept"
 
@@ -150,7 +150,7 @@ async def test_an_answer_without_a_result_is_repeated_on_the_next_link_only(
     await at(relay.expect, type="call", tool="reply", count=2)
     await at(relay.drop)
     await at(relay.expect, type="hello", count=3)
-    await at(relay.none, 0.3, type="call", tool="reply", id="x")
+    await at(relay.none, type="call", tool="ask_agent")
     assert len(relay.of(type="call", tool="reply")) == 2
 
 
@@ -180,7 +180,7 @@ async def test_a_cancelled_turn_is_interrupted_and_answers_nobody(
     await at(relay.wake, "r1", "hi")
     wake, _ = await bot.turn()
     await at(relay.send, {"type": "cancel", "request_id": "r1", "reason": "changed my mind"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await bot.host.interrupted.get() == "c1"
     await bot.end(wake, "too late")
     await at(relay.none, type="call")
@@ -244,7 +244,7 @@ async def test_a_wrong_token_is_one_line_and_joins_when_it_is_right(
     assert relay.token not in caplog.text
     assert bot.host.states[-1][:2] == (False, "refused")
     relay.refuse = False
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await bot.bridge._up.wait()
     assert bot.host.states[-1] == (True, "", "connected")
 

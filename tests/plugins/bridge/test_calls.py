@@ -162,7 +162,7 @@ async def test_an_interrupted_ask_of_a_cancelled_turn_is_withdrawn(
     asked = asyncio.create_task(at(ask, {"to": "b", "message": "x"}))
     first = await at(relay.expect, type="call", tool="ask_agent")
     await at(relay.send, {"type": "cancel", "request_id": "r1", "reason": ""})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await bot.host.interrupted.get()
     relay.answer = lambda call: {"ok": False, "error": "working", "request_id": "nested"}
     stop.set()

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.harness.gateway import Gateway
 from tests.harness.relay import free_port
+from tests.harness.waits import until
 from tests.plugins.http_callback.receiver import SECRET, Got, Receiver
 
 PLUGIN = Path(__file__).parents[3] / "src/hermes_bridge/plugins/http_callback"
@@ -112,11 +113,8 @@ class Bot:
         return [dict(row) for row in found if word in f"{event_of(row['chat'])} {row['url']}"]
 
     def wait_rows(self, word: str, condition: Callable[[list[Row]], bool]) -> list[Row]:
-        end = time.monotonic() + 60
-        while not condition(rows := self.rows(word)):
-            assert time.monotonic() < end, f"never so: {rows}"
-            time.sleep(0.05)  # another process writes the file
-        return rows
+        until(lambda: condition(self.rows(word)), lambda: f"so: {self.rows(word)}", 60)
+        return self.rows(word)
 
     def wait_delivered(self, word: str, count: int = 1) -> list[Row]:
         """Wait until so many callbacks and no other (notices aside) were delivered."""

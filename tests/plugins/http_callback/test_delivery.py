@@ -1,13 +1,12 @@
 """From `send()` to a real receiver: signed, tried again, in order, once."""
 
-import asyncio
 import sqlite3
 import threading
-import time
 from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
+from tests.harness.waits import until
 from tests.plugins.http_callback.conftest import Plugin, Plugins
 from tests.plugins.http_callback.receiver import SECRET, Receiver, Reply, failing
 
@@ -133,8 +132,7 @@ def test_a_promise_that_could_not_be_stored_leaves_the_receiver_free(
         assert begun.wait(30)
         waiting = threading.Thread(target=store_in_vain, args=(plugin, receiver.url, f"lost {n}"))
         waiting.start()
-        while not desk._tasks:
-            time.sleep(0.01)  # the queue tells nobody that something came
+        until(lambda: desk._tasks, "something in the queue")
         broken = desk.submit(fails)
         hold.set()
         assert isinstance(broken.exception(30), OutboxUnavailable)
@@ -208,12 +206,7 @@ def test_a_dead_endpoint_is_left_alone_and_its_rows_spend_no_attempts(
         rows = outbox.db.execute("SELECT open_until FROM endpoints").fetchall()  # type: ignore[attr-defined]
         return int(rows[0][0]) if rows else 0
 
-    async def shut() -> None:
-        async with asyncio.timeout(10):
-            while not await asyncio.to_thread(plugin.service.desk.submit(open_until).result):
-                await asyncio.sleep(0.02)
-
-    asyncio.run(shut())
+    until(lambda: plugin.service.desk.submit(open_until).result(30), "left alone")
     assert len(receiver.got) <= 6
     attempts = [plugin.row(receipt.id)["attempts"] for receipt in receipts]
     assert sum(attempts) == len(receiver.got)
