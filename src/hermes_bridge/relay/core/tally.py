@@ -31,6 +31,12 @@ class Histogram:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
+    def copy(self) -> "Histogram":
+        """Give a snapshot, to be read on another thread."""
+        same = Histogram(self.bounds)
+        same.counts, same.total = self.counts[:], self.total
+        return same
+
     def merge(self, other: "Histogram") -> None:
         """Add the counts of another histogram with the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
