@@ -57,7 +57,7 @@ def within(own: str | None, said: str | None) -> str | None:
     It may say where in this trace it is, and what it adds. To lead out of the trace, or to decide
     anew whether it is recorded, is not its business: then the ask's own context counts.
     """
-    if own is None or said is None:
+    if own is None or said is None or own == said:
         return own or said
     ours, theirs = _three(own), _three(said)
     if ours[0] and (theirs[0][3:35] != ours[0][3:35] or _sampled(theirs[0]) != _sampled(ours[0])):
