@@ -9,7 +9,7 @@ import pytest
 from hermes_bridge.relay.doors import ui_assets
 
 STATIC = Path(ui_assets.__file__).parent / "static"
-TAGS = set(re.findall(r"\w+", "a article button dialog input select textarea auto"))
+TAGS = set(re.findall(r"\w+", "a article button dialog input li select summary textarea auto"))
 """Of selectors; and a keyword of the style sheets."""
 KEYS = {"Enter", "Escape"}
 """What a keyboard event calls its keys."""

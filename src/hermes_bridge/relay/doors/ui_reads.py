@@ -107,9 +107,10 @@ class Reads:
         rows.sort(key=_place, reverse=True)
         if not whole:
             rows = rows[:STATE_ROWS]
+        words = tuple(word.lower() for word in wanted.words)
         return {
             "now": self._relay.clock.now(),
-            "exchanges": [ui_rows.exchange(x, cut) for x in rows],
+            "exchanges": [ui_rows.exchange(x, cut, words) for x in rows],
             "next": f"{after.at}-{after.rid}" if after else None,
             "store": self.store(whole),
         }

@@ -1,11 +1,12 @@
 // The frame: bar, views by address, search, theme, keys, banners.
 
 import { confirmCancel, showKeys, toast } from "./dialogs.js";
-import { h, icon } from "./dom.js";
+import { decoded, h, icon } from "./dom.js";
 import { dots, exchanges } from "./exchanges.js";
 import { again, start } from "./live.js";
+import { riskiest, risks } from "./rail.js";
 import { copy, exchangeLink } from "./row.js";
-import { change, on, store } from "./store.js";
+import { change, on, store, tell } from "./store.js";
 import { hms, now } from "./time.js";
 import { say } from "./words.js";
 
@@ -14,6 +15,10 @@ const polite = document.getElementById("polite"), alarm = document.getElementByI
 const banners = document.getElementById("banners");
 const kept = (key) => { try { return localStorage.getItem(`hermes-bridge.${key}`); } catch { return null; } };
 const keep = (key, value) => { try { value === null ? localStorage.removeItem(`hermes-bridge.${key}`) : localStorage.setItem(`hermes-bridge.${key}`, value); } catch { /* storage is off */ } };
+
+// Where each entry of the history was scrolled to, for Back and Forward.
+const places = new Map();
+let entry = history.state?.entry ?? 0, last = entry;
 
 let view = null, asleep = null, heldBack = 0, announcing = 0, typing = 0;
 
@@ -29,12 +34,16 @@ const app = {
     return find.value.trim();
   },
   clearSearch() { find.value = ""; },
-  go(path) { history.pushState(null, "", path); show(); },
+  go(path) {
+    places.set(entry, scrollY);
+    entry = last += 1;
+    history.pushState({ entry }, "", path);
+    show();
+  },
   announce(n) {
     heldBack += n;
     announcing ||= setTimeout(() => { polite.textContent = say.spoken.news(heldBack); heldBack = announcing = 0; }, 10000);
   },
-  urgent(text) { alarm.textContent = text; },
   cancel: confirmCancel,
 };
 
@@ -57,7 +66,7 @@ function lazy(name, ...args) {
 function choose(query) {
   const path = location.pathname.replace(/\/$/, "");
   if (path === "/ui") return exchanges(query, app);
-  if (path.startsWith("/ui/c/")) return lazy("conversation", decodeURIComponent(path.slice(6)), app);
+  if (path.startsWith("/ui/c/")) return lazy("conversation", decoded(path.slice(6)), app);
   if (path === "/ui/agents") return lazy("agents", query, app);
   if (path === "/ui/map") return lazy("map", query, app);
   if (path === "/ui/connector") return lazy("connector", query, app);
@@ -93,8 +102,29 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   app.go(url.pathname + url.search + url.hash);
 });
-window.addEventListener("popstate", () => { if (view?.key !== key()) show({ back: true }); else view.shown?.(); });
+window.addEventListener("popstate", (event) => {
+  places.set(entry, scrollY);
+  entry = event.state?.entry ?? 0;
+  if (view?.key === key()) { view.shown?.(); return; }
+  show({ back: true });
+  backTo(places.get(entry) ?? 0);
+});
 history.scrollRestoration = "manual";
+
+/** Scrolls to where it was as soon as the view is long enough; gives up when somebody acts. */
+function backTo(place) {
+  if (!place || view === null || Math.abs(scrollY - place) < 3) return;
+  const quit = new AbortController(), mine = view, until = Date.now() + 5000;
+  for (const act of ["wheel", "touchmove", "pointerdown", "keydown"]) addEventListener(act, () => quit.abort(), { once: true, passive: true, signal: quit.signal });
+  const step = () => {
+    if (quit.signal.aborted || view.el !== mine.el && view.tab !== mine.tab || Date.now() > until) { quit.abort(); return; }
+    scrollTo({ top: place });
+    if (Math.abs(scrollY - place) < 3) quit.abort(); else setTimeout(step, 50);
+  };
+  step();
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 
 // The bar
 
@@ -147,17 +177,22 @@ find.addEventListener("keydown", (event) => {
 // Keys
 
 let letters = kept("letters") !== "off", wentG = 0;
+/** The exchange that the keys act on: the row with the focus, or the one in view. */
+const inHand = () => view.feed?.current?.row ?? view.inHand?.() ?? null;
 const ACTIONS = {
   "/": toSearch, t: nextTheme,
   "?": () => showKeys(letters, (on_) => { letters = on_; keep("letters", on_ ? null : "off"); }),
-  j: () => view.feed?.move(1), k: () => view.feed?.move(-1),
+  j: () => (view.feed ?? view).move?.(1), k: () => (view.feed ?? view).move?.(-1),
   x: () => fold(), " ": () => fold(),
   Enter: () => open(), o: () => open(),
-  c: () => { const row = view.feed?.current?.row; if (row) copy(new URL(exchangeLink(row), location.href).href, polite, say.row.linkCopied).then(() => toast("ok", say.row.linkCopied)); },
-  f: () => view.first?.focus(), n: () => { if (!view.feed?.pill.hidden) view.feed?.showNew(); },
-  C: () => { const row = view.feed?.current?.row; if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
-  ".": () => { const row = view.riskiest?.(); if (row) app.go(exchangeLink(row)); },
-  Escape: () => { if (view.tab !== "exchanges" && asleep) history.back(); else if (view.feed?.current) document.activeElement.blur(); },
+  c: () => { const row = inHand(); if (row) copy(new URL(exchangeLink(row), location.href).href, polite, say.row.linkCopied).then(() => toast("ok", say.row.linkCopied)); },
+  f: () => view.first?.focus(), n: () => { const pill = (view.feed ?? view).pill; if (pill && !pill.hidden) pill.click(); },
+  C: () => { const row = inHand(); if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
+  ".": () => { const row = riskiest(); if (row) app.go(exchangeLink(row)); },
+  Escape: () => {
+    if (view.feed?.current) document.activeElement.blur();
+    else if (find.value && view.search) { find.value = ""; searchNow(); } else if (view.tab !== "exchanges" && asleep) history.back();
+  },
 };
 const fold = () => { const row = view.feed?.current; if (row) view.feed.toggle(row.rid); };
 const open = () => { const row = view.feed?.current?.row; if (row) app.go(exchangeLink(row)); };
@@ -208,9 +243,13 @@ on("store", () => {
 on("state", () => { leave.hidden = !store.signedIn; tabs[3].hidden = !store.connector; });
 on("agents", () => { count.textContent = String(store.agents.size); });
 
+// The one timer of the page.
 setInterval(() => {
+  tell("tick");
   if (document.hidden) return;
   view?.tick?.(now());
+  const risky = risks(now());
+  if (risky) alarm.textContent = risky;
   if (store.how !== "live") trouble();
 }, 1000);
 

@@ -1,6 +1,6 @@
 // The view Connector: the identities of a connector that runs in the relay's process.
 
-import { bdi, h, icon } from "./dom.js";
+import { bdi, h, icon, renew, selected } from "./dom.js";
 import { dots } from "./exchanges.js";
 import { ask } from "./store.js";
 import { age } from "./time.js";
@@ -24,7 +24,8 @@ export function connector() {
       if (found.identities) draw(found); else waiting(found);
     } catch (error) {
       if (closed) return;
-      box.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, error.status === 404 ? W.none : say.trouble.load),
+      if (box.querySelector("table") && error.status !== 404) return; // what was shown stays; the bar says how the link is
+      renew(box, h("div", { class: "none" }, dots(), h("h2", null, error.status === 404 ? W.none : say.trouble.load),
         h("p", { class: "sub" }, error.status === 404 ? W.why : error.message)));
     }
   }
@@ -32,18 +33,18 @@ export function connector() {
   /** It has not started yet, or could not. */
   function waiting(found) {
     const starting = found.status === "starting";
-    sum.replaceChildren(h("h1", null, say.views.connector));
-    box.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, starting ? W.starting : W.down),
+    renew(sum, h("h1", null, say.views.connector));
+    renew(box, h("div", { class: "none" }, dots(), h("h2", null, starting ? W.starting : W.down),
       h("p", { class: "sub" }, starting ? W.soon : bdi(found.cause ?? W.log)),
       !starting && h("p", { class: "sub" }, W.again)));
   }
 
   function draw(found) {
     const up = found.identities.filter((row) => row.account === "online").length;
-    sum.replaceChildren(h("h1", null, say.views.connector), h("p", null, h("b", null, String(up)), W.accounts(found.identities.length)),
+    renew(sum, h("h1", null, say.views.connector), h("p", null, h("b", null, String(up)), W.accounts(found.identities.length)),
       h("p", null, h("b", null, String(found.connections)), W.gateways(found.connections)),
       found.store === "down" ? state("bad", "timeout", W.store) : "");
-    box.replaceChildren(h("table", { class: "table" },
+    if (!selected(box)) renew(box, h("table", { class: "table" },
       h("thead", null, h("tr", null, Object.entries(W.heads).map(([key, name]) => h("th", { class: NUMBERS.has(key) ? "n" : null }, h("button", { disabled: true }, name))))),
       h("tbody", null, found.identities.map(line))));
   }

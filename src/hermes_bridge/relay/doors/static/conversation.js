@@ -1,13 +1,13 @@
 // The view Conversation: a thread of exchanges, its outline, and the details of the one in view.
 
-import { bdi, h, icon } from "./dom.js";
+import { arrange, bdi, decoded, h, icon, keepFocus, renew, selected } from "./dom.js";
 import { dots } from "./exchanges.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
 import { copy, countdown, exchangeLink, longText, traceLink } from "./row.js";
 import { badge, isOpen, isRefused, reason, status } from "./status.js";
 import { ask, CUT, on, store, take } from "./store.js";
 import { about, age, day, dayKey, hms, inSeconds, iso, now, size, span, stamp, timer, title, took, when } from "./time.js";
-import { square, who } from "./who.js";
+import { linked, named, showPresence, square, who } from "./who.js";
 import { say } from "./words.js";
 
 const W = say.conversation, PAUSE = 300000;
@@ -23,13 +23,14 @@ export function conversation(id, app) {
   const older = h("p", { class: "tail-row", hidden: true }, h("button", { class: "btn", on: { click: () => loadOlder() } }, say.feed.older));
   const pill = h("button", { class: "below", hidden: true, on: { click: () => { pill.hidden = true; unseen = 0; thread.lastElementChild?.scrollIntoView({ block: "end" }); } } });
   const link = h("button", { class: "btn push wide", on: { click: (event) => copy(location.href, event.currentTarget, say.row.linkCopied) } }, icon("copy"), h("span", null, say.row.copyLink));
-  const head = h("div", { class: "head" }, heading, meta, link);
+  const trace = h("span", { class: "wide" });
+  const head = h("div", { class: "head" }, heading, meta, link, trace);
   const rail = h("aside", { class: "rail", "aria-label": W.rail },
     h("section", { class: "panel", "aria-label": W.outline }, h("header", null, h("h2", null, say.feed.name), turnCount), outline),
     h("section", { class: "panel", "aria-label": W.details }, h("header", null, h("h2", null, W.details)), details));
   const cols = h("div", { class: "cols tail" }, h("div", null, older, thread), rail);
   const el = h("div", { class: "page" }, h("a", { class: "back", href: "/ui" }, icon("back"), say.views.exchanges), head, cols, pill);
-  let first = "", inView = null, unseen = 0, loaded = false, counted = 0, before = "";
+  let nameless = !store.ready, first = "", inView = null, unseen = 0, loaded = false, counted = 0, before = "";
 
   async function load() {
     try {
@@ -80,7 +81,7 @@ export function conversation(id, app) {
 
   function missing() {
     head.hidden = rail.hidden = true;
-    thread.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, W.none), h("p", { class: "sub" }, W.old)));
+    thread.replaceChildren(h("div", { class: "none" }, dots(), h("h2", null, W.none), h("p", { class: "sub" }, W.old(store.limits.retention_days))));
   }
 
   function show(row) {
@@ -111,7 +112,7 @@ export function conversation(id, app) {
     const rows = [...turns.values()].map((turn) => turn.row);
     const [one] = rows;
     const other = one.to;
-    heading.replaceChildren(who(one.from, store.agents.get(one.from), { size: "l" }), icon("both"), h("span", { class: "sr" }, say.spoken.and), who(other, store.agents.get(other), { size: "l" }));
+    renew(heading, who(one.from, store.agents.get(one.from), { size: "l" }), icon("both"), h("span", { class: "sr" }, say.spoken.and), who(other, store.agents.get(other), { size: "l" }));
     thread.setAttribute("aria-label", W.between(one.from, other));
     meta.textContent = W.since(rows.length, when(one.started_at), before);
     turnCount.textContent = store.limits.max_turns ? W.turns(counted, store.limits.max_turns) : "";
@@ -119,7 +120,7 @@ export function conversation(id, app) {
 
   /** Scrolls to the exchange that the address names. */
   function marked() {
-    const rid = decodeURIComponent(location.hash.replace(/^#r=/, ""));
+    const rid = decoded(location.hash.replace(/^#r=/, ""));
     const turn = turns.get(rid) ?? null;
     for (const one of turns.values()) one.el.classList.toggle("marked", one === turn && turns.size > 1);
     if (turn) { turn.el.scrollIntoView({ block: turns.size > 1 ? "start" : "nearest" }); pinned = Date.now(); focus(turn); } else focus([...turns.values()][0]);
@@ -130,7 +131,23 @@ export function conversation(id, app) {
     if (!turn) return;
     inView = turn;
     for (const one of turns.values()) one === turn ? one.outline.item.setAttribute("aria-current", "true") : one.outline.item.removeAttribute("aria-current");
-    details.replaceChildren(...detail(turn.row));
+    const { item } = turn.outline, low = item.offsetTop + item.offsetHeight - outline.offsetTop;
+    if (low > outline.scrollTop + outline.clientHeight) outline.scrollTop = low - outline.clientHeight;
+    else if (low - item.offsetHeight < outline.scrollTop) outline.scrollTop = low - item.offsetHeight;
+    describeOne(turn.row);
+    const leads = traceLink(turn.row, W.trace);
+    if (leads) leads.className = "btn";
+    renew(trace, leads);
+  }
+
+  /** The details of one exchange; what is unfolded or selected there stays so. */
+  function describeOne(row) {
+    const same = details.dataset.rid === row.request_id;
+    if (same && selected(details)) return;
+    const open = new Set(same ? [...details.querySelectorAll("details[open]")].map((one) => one.dataset.field) : []);
+    renew(details, detail(row));
+    details.dataset.rid = row.request_id;
+    for (const one of details.querySelectorAll("details")) one.open = open.has(one.dataset.field);
   }
 
   const seen = new Set();
@@ -144,25 +161,40 @@ export function conversation(id, app) {
   const stop = [on("rows", (rids) => {
     if (!loaded) return;
     let fresh = 0;
+    const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 80;
     for (const rid of rids) {
       const row = store.rows.get(rid);
       if (row.conversation_id !== id) continue;
       if (!turns.has(rid)) { fresh += 1; if (!isRefused(row)) counted += 1; }
-      const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 80;
       show(row);
-      if (inView?.row.request_id === rid) focus(turns.get(rid));
-      if (fresh && !atEnd) unseen += 1; else if (fresh) thread.lastElementChild.scrollIntoView({ block: "end" });
+      if (inView?.row.request_id === rid) describeOne(row);
     }
     if (!fresh) return;
+    if (atEnd) thread.lastElementChild.scrollIntoView({ block: "end" }); else unseen += fresh;
     describe();
     pill.hidden = !unseen;
     pill.replaceChildren(icon("down"), W.below(unseen));
-  }), on("state", () => { if (loaded) describe(); }), on("gap", load), on("keep", (kept) => { for (const rid of turns.keys()) kept.add(rid); })];
+  }), on("state", () => {
+    if (head.hidden) missing();
+    if (!loaded) return;
+    describe();
+    if (nameless) for (const turn of turns.values()) turn.again();
+    nameless = false;
+  }), on("agents", () => showPresence(heading, store.agents)), on("gap", load), on("keep", (kept) => { for (const rid of turns.keys()) kept.add(rid); })];
   const reach = () => { if (innerHeight + scrollY >= document.body.scrollHeight - 80) { pill.hidden = true; unseen = 0; } };
   addEventListener("scroll", reach, { passive: true });
   load();
   return {
-    el, title: say.views.conversation, shown() { if (loaded) marked(); },
+    el, pill, title: say.views.conversation, inHand: () => inView?.row ?? null,
+    /** Goes so many exchanges on. */
+    move(step) {
+      const all = [...turns.keys()], next = all[all.indexOf(inView?.row.request_id) + step];
+      if (!next) return;
+      history.replaceState(history.state, "", `#r=${encodeURIComponent(next)}`);
+      marked();
+      turns.get(next).el.focus({ preventScroll: true });
+    },
+    shown() { if (loaded) marked(); },
     tick(at) { for (const turn of turns.values()) if (isOpen(turn.row)) turn.tick(at); },
     close() { watch.disconnect(); removeEventListener("scroll", reach); for (const end of stop) end(); },
   };
@@ -176,12 +208,19 @@ class Turn {
     this.update(row);
   }
 
+  /** Draws all of it anew. */
+  again() {
+    this.asked = null;
+    this.draw(this.row);
+    if (isOpen(this.row)) this.tick(now());
+  }
+
   side(name) { return name === this.first ? "a" : "b"; }
 
   bubble(name, at, text, { late = null, foot = null } = {}) {
     const side = this.side(name);
     return h("div", { class: `msg ${side}${late ? " late" : ""}` }, square(name, null, "l"), h("div", null,
-      h("p", { class: "by" }, bdi(name), h("time", { datetime: iso(at), title: title(at) }, hms(at)), late && h("span", { class: "st bare s-warn" }, late)),
+      h("p", { class: "by" }, linked(name, store.agents.get(name)), h("time", { datetime: iso(at), title: title(at) }, hms(at)), late && h("span", { class: "st bare s-warn" }, late)),
       h("div", { class: `bubble${side === "b" ? " alt" : ""}${late ? " late" : ""}` }, text, foot)));
   }
 
@@ -194,9 +233,11 @@ class Turn {
   }
 
   draw(row) {
+    // The question stays as it is: what somebody selects or opens in it outlives the answer's coming.
+    this.asked ??= this.bubble(row.from, row.started_at, longText(row, "message", []));
     const parts = [];
-    if (row.depth > 0 && row.chain?.length) parts.push(h("p", { class: "nested" }, h("button", { class: "link", on: { click: (event) => this.parent(event.currentTarget) } }, W.nested(bdi(row.chain.at(-1))))));
-    parts.push(this.bubble(row.from, row.started_at, longText(row, "message", [])));
+    if (row.depth > 0 && row.chain?.length) parts.push(h("p", { class: "nested" }, h("button", { class: "link", on: { click: (event) => this.parent(event.currentTarget) } }, W.nested(named(row.chain.at(-1))))));
+    parts.push(this.asked);
     this.pulse = this.facts = null;
     if (isOpen(row)) {
       this.pulse = newPulse();
@@ -215,10 +256,10 @@ class Turn {
     }
     if ((isOpen(row) || row.status === "ok") && row.outages?.length) parts.push(h("p", { class: "facts mid" }, cameBack(row)));
     if (row.late_at) {
-      const fetched = row.fetched_at ? say.row.fetched(bdi(row.from), hms(row.fetched_at)) : say.row.notFetched;
+      const fetched = row.fetched_at ? say.row.fetched(named(row.from), hms(row.fetched_at)) : say.row.notFetched;
       parts.push(this.bubble(row.to, row.late_at, longText(row, "late_answer", []), { late: W.late(about(row.late_at - row.ended_at)), foot: h("p", { class: "dim" }, fetched) }));
     }
-    this.el.replaceChildren(...parts);
+    keepFocus(this.el, () => arrange(this.el, parts));
   }
 
   /** Goes to the exchange that was being answered when this one was asked. */
@@ -228,7 +269,7 @@ class Turn {
     const found = await ask(`/ui/api/exchanges?${query}`).catch(() => ({ exchanges: [] }));
     const parent = found.exchanges.find((one) => one.from === asker && one.request_id !== row.request_id && (!one.ended_at || one.ended_at >= row.started_at));
     if (parent) this.app.go(exchangeLink(parent));
-    else button.replaceWith(...W.nested(bdi(asker)), W.forgotten);
+    else button.replaceWith(...W.nested(named(asker)), W.forgotten);
   }
 
   tick(at) {
@@ -286,16 +327,17 @@ function detail(row) {
   const D = say.detail;
   const bytes = (field) => row.sizes?.[field] ?? new TextEncoder().encode(row[field] ?? "").length;
   const line = (name, ...value) => value.some((part) => part || part === 0) ? [h("dt", null, name), h("dd", null, value.filter(Boolean))] : [];
+  const at = (t, text) => h("span", { title: stamp(t) }, text);
   const code = (text) => h("span", { class: "mono", title: text }, text);
   const trace = row.trace ? row.trace.split("-")[1] ?? row.trace : "";
-  const data = (field, name) => row[field] ? [h("dt", null, name), h("dd", null, h("details", null, h("summary", null, size(bytes(field))), h("pre", null, pretty(row[field]))))] : [];
+  const data = (field, name) => row[field] ? [h("dt", null, name), h("dd", null, h("details", { data: { field } }, h("summary", null, size(bytes(field))), h("pre", null, pretty(row[field]))))] : [];
   return [
     ...line(D.conversation, code(row.conversation_id)), ...line(D.exchange, code(row.request_id)),
     ...(trace ? line(D.trace, traceLink(row, code(trace)) ?? code(trace)) : []),
     ...line(D.asked, stamp(row.started_at)),
-    ...(row.taken_at ? line(D.taken, W.again(plus(row, row.taken_at), row.attempt ?? 1)) : row.attempt ? line(D.sent, W.again(plus(row, row.sent_at || row.started_at), row.attempt)) : []),
-    ...(row.ended_at ? line(status(row).label, plus(row, row.ended_at)) : []),
-    ...(row.late_at ? line(D.late, plus(row, row.late_at)) : []),
+    ...(row.taken_at ? line(D.taken, at(row.taken_at, W.again(plus(row, row.taken_at), row.attempt ?? 1))) : row.attempt ? line(D.sent, at(row.sent_at || row.started_at, W.again(plus(row, row.sent_at || row.started_at), row.attempt))) : []),
+    ...(row.ended_at ? line(status(row).label, at(row.ended_at, plus(row, row.ended_at))) : []),
+    ...(row.late_at ? line(D.late, at(row.late_at, plus(row, row.late_at))) : []),
     ...(row.attempt ? line(D.silence, D.of(took(longestSilence(row)), span(row.window_ms ?? 120000))) : []),
     ...line(D.sizes, D.bytes(size(bytes("message")), (row.answer || row.late_answer) && size(bytes(row.answer ? "answer" : "late_answer")))),
     ...data("data", D.data), ...data("answer_data", D.answerData),

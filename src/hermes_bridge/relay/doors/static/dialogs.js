@@ -66,8 +66,8 @@ export function confirmCancel(row) {
     go.remove();
     keep.focus();
   });
-  const timing = setInterval(() => { age.textContent = timer(now() - row.started_at); }, 1000);
-  el.addEventListener("close", () => { stop(); clearInterval(timing); });
+  const counting = on("tick", () => { age.textContent = timer(now() - row.started_at); });
+  el.addEventListener("close", () => { stop(); counting(); });
   el.showModal();
   keep.focus();
 }

@@ -1,6 +1,6 @@
 // The view Exchanges: presence strip, filters, feed, rail.
 
-import { h, svg } from "./dom.js";
+import { bdi, h, svg } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Filter, filterBar, rangeName } from "./filters.js";
 import { lastHour, openAsks } from "./rail.js";
@@ -25,9 +25,14 @@ export function exchanges(query, app) {
   const asks = openAsks(app);
   let total = null;
   const hour = lastHour((n) => { total = n; counted(); });
-  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" },
-    h("section", { class: "panel", "aria-label": W.name }, feed.el),
-    h("aside", { class: "rail", "aria-label": say.rail.name }, asks.el, hour.el)));
+  const list = h("section", { class: "panel", "aria-label": W.name }, feed.el);
+  const rail = h("aside", { class: "rail", "aria-label": say.rail.name }, asks.el, hour.el);
+  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" }, list, rail));
+  // The order of focus is the order on the screen.
+  const narrow = matchMedia("(max-width: 1099px)");
+  const settle = () => (narrow.matches ? list.before(rail) : list.after(rail));
+  settle();
+  narrow.addEventListener("change", settle);
 
   let anchor = null, cursor = "", loading = false, failed = false, question = 0, begun = false;
 
@@ -120,7 +125,7 @@ export function exchanges(query, app) {
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];
   return {
-    el, title: say.views.exchanges, tab: "exchanges", filter, feed, first: bar.first, riskiest: asks.riskiest,
+    el, title: say.views.exchanges, tab: "exchanges", filter, feed, first: bar.first, 
     search: applied,
     sleep() {
       const first = [...feed.list.querySelectorAll(".ex")].find((row) => row.getBoundingClientRect().bottom > 60);
@@ -130,16 +135,24 @@ export function exchanges(query, app) {
       // Twice: rows that were not laid out yet get their heights after the first jump.
       if (again && anchor) for (let n = 0; n < 2; n += 1) scrollBy({ top: anchor[0].getBoundingClientRect().top - anchor[1] });
     },
-    tick(at) { feed.tick(at); asks.tick(); hour.tick(); },
-    close() { watch.disconnect(); feed.close(); asks.close(); hour.close(); for (const end of stop) end(); },
+    tick(at) { strip.tick(); feed.tick(at); asks.tick(); hour.tick(); },
+    close() { narrow.removeEventListener("change", settle); watch.disconnect(); feed.close(); asks.close(); hour.close(); for (const end of stop) end(); },
   };
 }
 
 function presenceStrip(filter, changed) {
   const count = h("p", null), chips = h("div", { class: "chips", role: "group", "aria-label": say.strip.name });
   const known = new Map();
+  let lately = [], due = 0;
+  // Of many agents only those show that were active lately: asked of the relay once a minute.
+  const learn = async () => {
+    due = Date.now() + 60000;
+    const found = await ask("/ui/api/counts?range=1h").catch(() => null);
+    if (found) { lately = found.pairs; update(); }
+  };
   const active = () => {
-    const since = now() - 3600000, names = new Set();
+    if (Date.now() > due) learn();
+    const since = now() - 3600000, names = new Set(lately.flatMap((pair) => [pair.from, pair.to]));
     for (const row of store.rows.values()) if (row.started_at > since) { names.add(row.from); names.add(row.to); }
     return names;
   };
@@ -157,7 +170,7 @@ function presenceStrip(filter, changed) {
           filter.agents = filter.agents.length === 1 && filter.agents[0] === agent.name ? [] : [agent.name];
           filter.with = "";
           changed();
-        } } }, square(agent.name, agent, "s"), h("bdi", null, short(agent.name)), h("span", { class: "sr" }));
+        } } }, square(agent.name, agent, "s"), bdi(short(agent.name)), h("span", { class: "sr" }));
         known.set(agent.name, chip);
       }
       const how = presence(agent);
@@ -169,7 +182,7 @@ function presenceStrip(filter, changed) {
     });
   };
   update();
-  return { el: h("section", { class: "strip", "aria-label": say.strip.name }, count, chips, h("a", { class: "more", href: "/ui/agents" }, say.strip.all)), update };
+  return { el: h("section", { class: "strip", "aria-label": say.strip.name }, count, chips, h("a", { class: "more", href: "/ui/agents" }, say.strip.all)), update, tick() { if (store.agents.size > MANY && Date.now() > due) update(); } };
 }
 
 export const dots = () => svg("svg", { class: "big", viewBox: "0 0 120 32", fill: "none", "aria-hidden": "true" },

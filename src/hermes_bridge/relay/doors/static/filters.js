@@ -4,7 +4,7 @@ import { h, icon } from "./dom.js";
 import { GROUPS, STATUS, status } from "./status.js";
 import { store } from "./store.js";
 import { midnight, zoneName } from "./time.js";
-import { square } from "./who.js";
+import { named, spokenPresence, square } from "./who.js";
 import { say } from "./words.js";
 
 const W = say.filter;
@@ -41,6 +41,9 @@ export class Filter {
 
   get words() { return this.q.toLowerCase().split(/\s+/u).filter(Boolean); }
   get empty() { return !this.q && !this.agents.length && !this.statuses.length && !this.from && !this.to; }
+
+  /** Takes every filter away; the words of a search stay. */
+  clear() { Object.assign(this, { agents: [], with: "", role: "any", statuses: [], from: "", to: "" }); }
 
   /** As it stands in the address: relative ranges stay relative. */
   get query() {
@@ -101,6 +104,7 @@ function pick(key, draw) {
     panel.style.top = `${box.bottom + 4}px`;
     panel.style.left = `${Math.max(8, Math.min(box.left, innerWidth - 288))}px`;
   });
+  panel.addEventListener("toggle", (event) => { if (event.newState === "open") panel.querySelector("input:checked, input, button")?.focus(); });
   return { el: h("span", { class: "picker" }, button, clear, panel), button, clear, panel, set(text, active) {
     value.textContent = text;
     button.classList.toggle("on", active);
@@ -117,7 +121,7 @@ export function filterBar(filter, changed) {
 
   const agent = pick("agent", () => {
     const names = [...new Set([...filter.agents, ...store.agents.keys()])].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-    const options = names.map((name) => item("checkbox", "agent", filter.agents.includes(name), () => { filter.agents = toggle(filter.agents, name); changed(); }, square(name, store.agents.get(name), "s"), h("bdi", null, name)));
+    const options = names.map((name) => item("checkbox", "agent", filter.agents.includes(name), () => { filter.agents = toggle(filter.agents, name); changed(); }, square(name, store.agents.get(name), "s"), named(name), spokenPresence(name, store.agents.get(name))));
     const find = h("input", { class: "field", type: "search", placeholder: W.find, "aria-label": W.find, on: { input: () => options.forEach((el, i) => { el.hidden = !names[i].toLowerCase().includes(find.value.toLowerCase()); }) } });
     const roles = h("div", { class: "seg", role: "group", "aria-label": W.role }, Object.entries(W.roles).map(([role, label]) => h("button", { "aria-pressed": String(filter.role === role), on: { click: (event) => {
       filter.role = role;
@@ -147,7 +151,8 @@ export function filterBar(filter, changed) {
   time.clear.addEventListener("click", () => { filter.from = filter.to = ""; changed(); time.button.focus(); });
 
   const total = h("span", { class: "total num wide" });
-  const el = h("div", { class: "filters", role: "group", "aria-label": say.feed.filters }, agent.el, state.el, time.el, total);
+  const clear = h("button", { class: "link", hidden: true, on: { click: () => { filter.clear(); changed(); agent.button.focus(); } } }, say.feed.clear);
+  const el = h("div", { class: "filters", role: "group", "aria-label": say.feed.filters }, agent.el, state.el, time.el, clear, total);
   const update = () => {
     const [first, ...others] = filter.agents;
     const role = { asker: W.asks, target: W.isAsked }[filter.role] ?? "";
@@ -156,6 +161,7 @@ export function filterBar(filter, changed) {
     const label = GROUPS.find(([group]) => group === one)?.[1] ?? STATUS[one]?.label ?? one;
     state.set(one ? `${label}${more.length ? W.others(more.length) : ""}` : W.any, Boolean(one));
     time.set(rangeName(filter), Boolean(filter.from || filter.to));
+    clear.hidden = [first, one, filter.from || filter.to].filter(Boolean).length < 2;
   };
   update();
   return { el, update, total, first: agent.button };

@@ -1,14 +1,15 @@
 // The view Map: who asks whom, as a ring; the same in a table beside it.
 
-import { bdi, fill, h, icon, svg } from "./dom.js";
+import { bdi, fill, h, icon, renew, selected, svg } from "./dom.js";
 import { percent } from "./rail.js";
 import { curve, DRAWN, EDGES, frame, radius, spot, thickness } from "./ring.js";
 import { isOpen } from "./status.js";
 import { ask, on, store } from "./store.js";
 import { about } from "./time.js";
-import { presence, short, square } from "./who.js";
+import { linked, named, presence, short, square } from "./who.js";
 import { number, say } from "./words.js";
 
+const MANY = 2000;
 const W = say.map, RANGES = Object.entries(W.ranges);
 const FROM = { "15m": "-15m", "1h": "-1h", "24h": "-24h", "7d": "-7d" };
 const share = (pair) => (pair.asks - pair.open ? pair.failed / (pair.asks - pair.open) : 0);
@@ -38,11 +39,18 @@ export function map(query, app) {
     due = Date.now() + 10000;
     const range = view.range;
     const found = await ask(`/ui/api/counts?range=${range}`).catch(() => null);
-    if (!found || closed || range !== view.range) return;
+    if (closed || range !== view.range) return;
+    if (!found) {
+      if (!counts) canvas.replaceChildren(h("div", { class: "none" }, h("p", null, say.trouble.load, " ", h("button", { class: "link", on: { click: load } }, say.trouble.again))));
+      return;
+    }
     if (!found.complete) due = Date.now() + 700;
     counts = found;
-    draw();
+    refresh();
   }
+
+  /** Draws what the relay told; not while somebody selects text here. */
+  const refresh = () => { if (!selected(el)) draw(); };
 
   const choose = (name) => { view.chosen = view.chosen === name ? "" : name; lit = ""; address(); draw(); };
   const set = (key, value) => (event) => {
@@ -67,11 +75,10 @@ export function map(query, app) {
     let drawn = [...names];
     if (drawn.length > DRAWN) drawn = drawn.sort((a, b) => busy.get(b) - busy.get(a)).slice(0, DRAWN);
     drawn.sort(natural);
-    fill(figures, h("p", null, h("b", null, number(counts.asks)), W.between(counts.asks), h("b", null, String(names.size)), W.agents), counts.asks - counts.open ? h("p", null, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), W.failed) : "", !counts.complete && h("p", { class: "dim" }, say.agents.counting));
-    const held = document.activeElement?.dataset?.agent;
+    const all = `from=${FROM[view.range]}`;
+    renew(figures, h("p", null, h("a", { href: `/ui?${all}` }, h("b", null, number(counts.asks)), W.between(counts.asks)), h("b", null, String(names.size)), W.agents), counts.asks - counts.open ? h("p", null, h("a", { href: `/ui?status=unanswered&${all}` }, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), W.failed)) : "", !counts.complete && h("p", { class: "dim" }, say.agents.counting));
     if (view.table) table(pairs); else ring(pairs, drawn, busy, names.size);
     side(pairs);
-    if (held) links.querySelector(`[data-agent="${CSS.escape(held)}"]`)?.focus();
   }
 
   /** Lets a shape glide from how it was drawn last to how it is now: `key` names it, styles do the rest. */
@@ -102,8 +109,9 @@ export function map(query, app) {
     const size = new Map(names.map((name) => [name, radius(busy.get(name), busiest, f.dense)]));
     const waiting = new Set([...store.rows.values()].filter(isOpen).map((row) => `${row.from}\u0000${row.to}`));
     let edges = pairs.filter((pair) => place.has(pair.from) && place.has(pair.to) && pair.from !== pair.to).sort((a, b) => a.asks - b.asks);
-    let least = 0;
-    if (edges.length > EDGES) { edges = edges.slice(-EDGES); least = edges[0].asks; }
+    const left = edges.length - EDGES;
+    if (left > 0) edges = edges.slice(-EDGES);
+    const least = edges[0]?.asks;
     const nodes = new Map(), groups = [];
     const back = svg("g"), front = svg("g"), dots = svg("g");
     for (const pair of edges) {
@@ -142,7 +150,8 @@ export function map(query, app) {
     }
     const picture_ = svg("svg", { class: `net${f.dense ? " dense" : ""}`, viewBox: `0 0 ${f.w} ${f.h}`, role: "img", "aria-label": W.picture(W.last[view.range]) }, back, front, dots);
     picture = { f, nodes, groups, back, front, el: picture_ };
-    canvas.replaceChildren(picture_, ...(f.dense ? [zoomer()] : []));
+    if (canvas.firstChild?.nodeName !== "svg") { canvas.drawn = null; canvas.replaceChildren(picture_); } else canvas.firstChild.replaceWith(picture_);
+    if (f.dense !== Boolean(canvas.children[1])) f.dense ? canvas.append(zoomer()) : canvas.lastChild.remove();
     applyZoom();
     light(lit);
     glideAll();
@@ -150,8 +159,8 @@ export function map(query, app) {
       h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M2 6h24", stroke: "var(--ink-3)", "stroke-width": 5, "stroke-opacity": 0.5, "stroke-linecap": "round" })), W.thickness),
       h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M0 6h12", stroke: "var(--ink-3)", "stroke-width": 4, "stroke-opacity": 0.5 }), svg("path", { d: "M12 6h16", stroke: "var(--bad)", "stroke-width": 4, "stroke-dasharray": "4 2.5" })), W.red),
       h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("circle", { cx: 8, cy: 6, r: 4.5, fill: "var(--ink-2)" }), svg("circle", { cx: 22, cy: 6, r: 4, fill: "none", stroke: "var(--control)", "stroke-width": 2 })), W.dots),
-      total > names.length && h("span", null, W.quieter(total - names.length)), least > 1 && h("span", null, W.lighter(number(least))));
-    links.replaceChildren(...names.map((name) => h("li", null, h("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, data: { agent: name }, "aria-current": name === view.chosen ? "true" : null, on: { focus: () => light(name), blur: () => light(""), click: (event) => { event.preventDefault(); event.stopPropagation(); choose(name); } } }, W.node(name, say.presence[presence(store.agents.get(name))], number(busy.get(name)))))));
+      total > names.length && h("span", null, W.quieter(total - names.length)), left > 0 && h("span", null, W.lighter(number(left), number(least))));
+    renew(links, names.map((name) => h("li", { data: { key: name } }, h("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, data: { agent: name }, "aria-current": name === view.chosen ? "true" : null, on: { focus: () => light(name), blur: () => light(""), click: (event) => { event.preventDefault(); event.stopPropagation(); choose(name); } } }, W.node(name, say.presence[presence(store.agents.get(name))], number(busy.get(name)))))));
   }
 
   /** Lights one agent, its edges and its partners; the rest fades. */
@@ -220,11 +229,13 @@ export function map(query, app) {
   function table(pairs) {
     const sorted = [...pairs].sort((a, b) => b.asks - a.asks);
     picture = null;
-    links.replaceChildren();
-    legend.replaceChildren();
-    canvas.replaceChildren(sorted.length ? h("table", { class: "table" },
+    renew(links);
+    fill(legend);
+    const few = view.all ? sorted : sorted.slice(0, MANY);
+    renew(canvas, sorted.length ? h("table", { class: "table" },
       h("thead", null, h("tr", null, ["asker", "target", "asks", "failed", "median"].map((key, i) => h("th", { class: i > 1 ? "n" : null }, h("button", { disabled: true }, W.heads[key]))))),
-      h("tbody", null, sorted.slice(0, 2000).map((pair) => h("tr", null, h("td", null, bdi(pair.from)), h("td", null, bdi(pair.to)), h("td", { class: "n" }, h("a", { href: between(pair) }, number(pair.asks))), h("td", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("td", { class: "n" }, pair.median === null ? say.unknown : about(pair.median)))))) : nobody());
+      h("tbody", null, few.map((pair) => h("tr", null, h("td", null, linked(pair.from, store.agents.get(pair.from))), h("td", null, linked(pair.to, store.agents.get(pair.to))), h("td", { class: "n" }, h("a", { href: between(pair) }, number(pair.asks))), h("td", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("td", { class: "n" }, pair.median === null ? say.unknown : about(pair.median)))))) : nobody(),
+      few.length < sorted.length && h("p", { class: "tail-row" }, h("button", { class: "btn", on: { click: () => { view.all = true; draw(); } } }, W.all(number(sorted.length)))));
   }
 
   const nobody = () => h("div", { class: "none" }, h("p", { class: "sub" }, W.nobody(W.last[view.range])));
@@ -232,30 +243,30 @@ export function map(query, app) {
   function side(pairs) {
     const name = view.chosen, agent = store.agents.get(name);
     const mine = pairs.filter((pair) => pair.from === name || pair.to === name);
-    const of = (pair) => (name ? [icon(pair.from === name ? "to" : "back"), h("span", { class: "sr" }, pair.from === name ? say.spoken.asked : say.spoken.wasAskedBy), bdi(pair.from === name ? pair.to : pair.from)] : [bdi(pair.from), icon("to"), bdi(pair.to)]);
+    const of = (pair) => (name ? [icon(pair.from === name ? "to" : "back"), h("span", { class: "sr" }, pair.from === name ? say.spoken.asked : say.spoken.wasAskedBy), named(pair.from === name ? pair.to : pair.from)] : [named(pair.from), icon("to"), named(pair.to)]);
     const sorted = (name ? mine : pairs).sort((a, b) => (name ? (b.from === name) - (a.from === name) : 0) || b.asks - a.asks);
     const lines = sorted.slice(0, name ? 400 : 15).map((pair) => h("li", null, h("a", { href: between(pair) }, h("p", null, of(pair)), h("span", { class: "n" }, number(pair.asks)), h("span", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("span", { class: "n" }, pair.median === null ? say.unknown : about(pair.median)))));
     const heads = h("div", { class: "hd" }, h("span", null, W.heads.pair), ["asks", "failed", "median"].map((key) => h("span", { class: "n" }, W.heads[key])));
     if (!name) {
-      fill(rail, h("section", { class: "panel pairs", "aria-label": W.busiest }, h("header", null, h("h2", null, W.busiest)), lines.length ? [heads, h("ul", null, lines)] : nobody()));
+      renew(rail, h("section", { class: "panel pairs", "aria-label": W.busiest }, h("header", null, h("h2", null, W.busiest)), lines.length ? [heads, h("ul", null, lines)] : nobody()));
       return;
     }
     const sumOf = (list) => list.reduce((n, pair) => n + pair.asks, 0);
     const asked = sumOf(mine.filter((pair) => pair.from === name)), was = sumOf(mine.filter((pair) => pair.to === name));
     const ended = mine.reduce((n, pair) => n + pair.asks - pair.open, 0), failed = mine.reduce((n, pair) => n + pair.failed, 0);
-    const figure = (label, value) => h("div", null, h("dt", null, label), h("dd", null, value));
+    const figure = (label, value, more) => h("div", null, h("dt", null, label), h("dd", null, h("a", { href: `/ui?agent=${encodeURIComponent(name)}${more}&from=${FROM[view.range]}` }, value)));
     const timed = mine.filter((pair) => pair.median !== null).sort((a, b) => a.median - b.median);
     const half = sumOf(timed) / 2;
     let run = 0;
     const median = timed.find((pair) => (run += pair.asks) >= half)?.median;
-    fill(rail, h("section", { class: "panel pairs", "aria-label": name },
+    renew(rail, h("section", { class: "panel pairs", "aria-label": name },
       h("header", null, h("a", { class: "who", href: `/ui/agents?a=${encodeURIComponent(name)}` }, square(name, agent), bdi(short(name))), h("button", { class: "icon push", "aria-label": W.clear, on: { click: () => choose(name) } }, icon("x"))),
-      h("dl", { class: "figs" }, figure(W.askedOthers, number(asked)), figure(W.wasAsked, number(was)), figure(W.heads.failed, ended ? percent(failed / ended) : say.unknown), figure(W.heads.median, median === undefined ? say.unknown : about(median))),
+      h("dl", { class: "figs" }, figure(W.askedOthers, number(asked), "&role=asker"), figure(W.wasAsked, number(was), "&role=target"), figure(W.heads.failed, ended ? percent(failed / ended) : say.unknown, "&status=unanswered"), figure(W.heads.median, median === undefined ? say.unknown : about(median), "&status=answered")),
       lines.length ? [heads, h("ul", null, lines)] : nobody()),
       asked + was ? h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(name)}&from=${FROM[view.range]}` }, W.show(number(asked + was), name)) : "");
   }
 
-  const stop = [on("agents", draw), on("state", draw)];
+  const stop = [on("agents", refresh), on("state", refresh)];
   narrow.addEventListener("change", draw);
   load();
   return {

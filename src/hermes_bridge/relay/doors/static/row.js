@@ -1,12 +1,12 @@
 // One exchange in the feed: route, message, outcome. Built once, patched part by part, so that
 // focus and selection survive every update.
 
-import { bdi, cut, h, icon, says } from "./dom.js";
+import { bdi, cut, h, icon, keepFocus, says } from "./dom.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
 import { atRisk, badge, badgeKey, isOpen, isRefused, lostSince, reason, silence, spokenRow, status } from "./status.js";
 import { ask, store } from "./store.js";
 import { hms, iso, now, size, span, timer, title, took } from "./time.js";
-import { who } from "./who.js";
+import { named, who } from "./who.js";
 import { say } from "./words.js";
 
 const W = say.row, LINES = 40;
@@ -115,11 +115,11 @@ export class Row {
     const at = now(), { agents } = store, words = this.view.words;
     const said = words.join("\u0000");
     this.el.classList.toggle("open-row", this.unfolded);
-    this.el.setAttribute("aria-label", spokenRow(row, hms(row.started_at)));
+    this.el.setAttribute("aria-label", spokenRow(row));
     this.part("route", said + agents.has(row.from) + agents.has(row.to), () => {
       this.route.replaceChildren(who(row.from, agents.get(row.from), { words }), icon("to"), h("span", { class: "sr" }, say.spoken.asked), who(row.to, agents.get(row.to), { words }));
     });
-    this.part("say", `${this.unfolded}${said}${row.message.length}${isOpen(row)}${row.late_at}`, () => this.drawMessage(row, words));
+    this.part("say", `${this.unfolded}${said}${row.message.length}${!this.unfolded && hides(row)}`, () => this.drawMessage(row, words));
     if (this.unfolded && !isRefused(row)) learnTurn(row.request_id, () => this.update());
     const outcome = JSON.stringify([this.unfolded, this.unfolded && turns.get(row.request_id), said, row.status, row.answer, row.error, row.late_at, row.fetched_at, row.attempt, isOpen(row), store.canCancel]);
     this.part("rest", outcome, () => this.drawOutcome(row, words));
@@ -135,7 +135,7 @@ export class Row {
     if (this.took.textContent !== text) this.took.textContent = text;
     if (isOpen(row) && this.pulse) {
       drawOpen(this.pulse, row, at, { ticks: this.pulse.clientWidth >= 160 });
-      const note = row.status === "queued" ? say.pending.queued(bdi(row.to)) : [row.note ? h("b", null, bdi(row.note)) : say.pending.waiting];
+      const note = row.status === "queued" ? say.pending.queued(named(row.to)) : [row.note ? h("b", null, bdi(row.note)) : say.pending.waiting];
       this.part("note", `${row.status}${row.note}`, () => this.note.replaceChildren(...note));
       const left = countdown(row, at);
       if (this.left.textContent !== left) this.left.textContent = left;
@@ -148,7 +148,7 @@ export class Row {
       this.say.replaceChildren(...[longText(row, "message", words)].flat());
       return;
     }
-    const head = hit(row.message, words, 180) ?? cut(row.message.replace(/\s+/gu, " ").trim());
+    const head = hit(row, "message", words, 180) ?? cut(row.message.replace(/\s+/gu, " ").trim());
     if (head === null && !hides(row)) button.className = "link quiet";
     if (!row.message.trim()) {
       this.say.replaceChildren(h("span", { class: "dim" }, W.noText), " ", button);
@@ -158,10 +158,12 @@ export class Row {
   }
 
   drawOutcome(row, words) {
-    for (const el of this.rest) el.remove();
-    this.pulse = null;
-    this.rest = this.unfolded ? this.whole(row, words) : [this.oneLine(row, words)];
-    this.el.append(...this.rest);
+    keepFocus(this.el, () => {
+      for (const el of this.rest) el.remove();
+      this.pulse = null;
+      this.rest = this.unfolded ? this.whole(row, words) : [this.oneLine(row, words)];
+      this.el.append(...this.rest);
+    });
   }
 
   pulseBox(row) {
@@ -175,9 +177,12 @@ export class Row {
   oneLine(row, words) {
     if (isOpen(row)) return this.pulseBox(row);
     const tone = { bad: "bad", ref: "ref", off: "off" }[status(row).tone] ?? "";
-    const first = (text) => says(hit(text, words, 140) ?? (text.trim().split("\n", 1)[0].slice(0, 300) || W.empty), words);
-    if (row.late_at) return h("div", { class: "out" }, icon("late"), h("p", null, h("span", { class: "st s-warn" }, say.status.late), h("bdi", { dir: "auto" }, first(row.late_answer ?? ""))));
-    if (row.status === "ok") return h("div", { class: "out" }, icon("reply"), h("p", { dir: "auto" }, first(row.answer ?? "")));
+    const first = (field) => {
+      const line = (row[field] ?? "").trim().split("\n", 1)[0].slice(0, 300);
+      return says(hit(row, field, words, Math.min(140, line.length)) ?? (line || W.empty), words);
+    };
+    if (row.late_at) return h("div", { class: "out" }, icon("late"), h("p", null, h("span", { class: "st s-warn" }, say.status.late), h("bdi", { dir: "auto" }, first("late_answer"))));
+    if (row.status === "ok") return h("div", { class: "out" }, icon("reply"), h("p", { dir: "auto" }, first("answer")));
     return h("div", { class: `out ${tone}` }, icon("reply"), h("p", null, reason(row, store.limits, store.agents.get(row.to))));
   }
 
@@ -210,13 +215,13 @@ const hides = (row) => {
   return text.length > 100 || text.includes("\n");
 };
 
-/** The text around the first hit, if the part that would be shown does not hold it. */
-function hit(text, words, shown) {
+/** The text around the first hit, if the part that would be shown (so many characters) does not hold it. */
+function hit(row, field, words, shown) {
   if (!words.length) return null;
-  const lower = text.toLowerCase();
+  const text = row[field] ?? "", lower = text.toLowerCase();
   const at = Math.min(...words.map((word) => lower.indexOf(word)).filter((i) => i >= 0));
-  if (!Number.isFinite(at) || at < shown - 20) return null;
-  return `…${text.slice(Math.max(0, at - 60), at + 120).replace(/\s+/gu, " ")}`;
+  const around = Number.isFinite(at) ? text.slice(Math.max(0, at - 60), at + 120) : row.hits?.[field];
+  return around && !(at <= Math.max(0, shown - 20)) ? `…${around.replace(/\s+/gu, " ")}` : null;
 }
 
 /** "Silent 0:03, times out in 1:57", or what else bounds it. */
@@ -231,7 +236,7 @@ export function countdown(row, at, brief = false) {
 }
 
 export function lateFacts(row) {
-  return [h("span", null, W.lateBy(took(row.late_at - row.ended_at)), row.fetched_at ? W.fetched(bdi(row.from), hms(row.fetched_at)) : W.notFetched)];
+  return [h("span", null, W.lateBy(took(row.late_at - row.ended_at)), row.fetched_at ? W.fetched(named(row.from), hms(row.fetched_at)) : W.notFetched)];
 }
 
 export function facts(row) {

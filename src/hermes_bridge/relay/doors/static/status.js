@@ -1,7 +1,8 @@
 // What a status is called, how it looks, and how its exchange's outcome is put in words.
 
 import { bdi, h, icon } from "./dom.js";
-import { inSeconds, span, timer, took, when } from "./time.js";
+import { hm, inSeconds, span, spoken, timer, when } from "./time.js";
+import { named } from "./who.js";
 import { say } from "./words.js";
 
 const S = (code, shape, tone, group) => ({ label: say.status[code], shape, tone, group });
@@ -69,22 +70,22 @@ const ENDS = {
   deadline_exceeded: (row) => E.cap(row.cap_at > row.started_at && span(row.cap_at - row.started_at)),
   agent_disconnected: (row, limits) => {
     const lost = lostSince(row), waited = lost ? row.ended_at - lost : limits.reconnect_grace_ms;
-    return E.linkLost(bdi(row.to), waited && inSeconds(waited));
+    return E.linkLost(named(row.to), waited && inSeconds(waited));
   },
   agent_offline: (row, limits, agent) =>
-    row.error ? E.offline(bdi(row.to), bdi(sentence(row.error))) : E.neverReached(bdi(row.to), agent?.since && !agent.online && when(agent.since)),
-  failed: (row) => E.failed(bdi(row.to), bdi(row.error ?? E.noReason)),
+    row.error ? E.offline(named(row.to), bdi(sentence(row.error))) : E.neverReached(named(row.to), agent?.since && !agent.online && when(agent.since)),
+  failed: (row) => E.failed(named(row.to), bdi(row.error ?? E.noReason)),
   cancelled: (row) => [bdi(row.error ? sentence(row.error) : E.cancelled)],
 };
 
 const REFUSED = {
-  unknown_agent: (row) => R.unknownAgent(bdi(row.to)),
-  unknown_conversation: (row) => R.notPart(bdi(row.from)),
-  not_allowed: (row) => R.notAllowed(bdi(row.from), bdi(row.to)),
-  would_deadlock: (row) => (row.error && row.error !== "depth" ? R.deadlock(bdi(row.error)) : R.deadlock(bdi(row.from), bdi(row.to))),
+  unknown_agent: (row) => R.unknownAgent(named(row.to)),
+  unknown_conversation: (row) => R.notPart(named(row.from)),
+  not_allowed: (row) => R.notAllowed(named(row.from), named(row.to)),
+  would_deadlock: (row) => (row.error && row.error !== "depth" ? R.deadlock(bdi(row.error)) : R.deadlock(named(row.from), named(row.to))),
   turn_limit: (row, limits) => R.turns(limits.max_turns),
-  queue_full: (row, limits) => R.queue(bdi(row.to), limits.max_pending),
-  rate_limited: (row, limits) => R.rate(bdi(row.from), limits.rate_per_minute),
+  queue_full: (row, limits) => R.queue(named(row.to), limits.max_pending),
+  rate_limited: (row, limits) => R.rate(named(row.from), limits.rate_per_minute),
   message_too_large: (row, limits) => R.tooLarge(limits.max_message_bytes && Math.round(limits.max_message_bytes / 1024)),
   invalid_message: () => R.invalid,
   shutting_down: () => R.restarting,
@@ -98,8 +99,7 @@ export function reason(row, limits = {}, agent = null) {
 }
 
 /** One sentence for a screen reader. */
-export function spokenRow(row, time) {
-  const known = status(row);
-  const end = isOpen(row) ? known.label.toLowerCase() : row.status === "ok" ? say.spoken.answeredIn(took(row.ended_at - row.started_at)) : known.label.toLowerCase();
-  return say.spoken.row(row.from, row.to, end, time);
+export function spokenRow(row) {
+  const end = row.status === "ok" ? say.spoken.answeredIn(spoken(row.ended_at - row.started_at, 1)) : status(row).label.toLowerCase();
+  return say.spoken.row(row.from, row.to, end, hm(row.started_at));
 }

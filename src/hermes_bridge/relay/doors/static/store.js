@@ -27,7 +27,7 @@ export const tell = (what, detail) => { for (const listener of listeners.get(wha
 export async function ask(path, options = {}) {
   const response = await fetch(path, { ...options, headers: { accept: "application/json", ...options.headers } }).catch(() => { throw new Error(say.trouble.silent); });
   if (response.status === 401) {
-    location.assign(`/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+    location.assign(`/ui/login?next=${encodeURIComponent(location.pathname + location.search)}${store.ready ? "&ended=1" : ""}`);
     throw new Error("401");
   }
   const body = await response.json().catch(() => ({}));
@@ -112,5 +112,7 @@ export async function refresh() {
   for (const row of doubtful.slice(0, 50)) changed.push(...take([await ask(`/ui/api/exchanges/${encodeURIComponent(row.request_id)}`).catch(() => row)]));
   tell("state", state);
   if (changed.length) tell("rows", changed);
+  // As many as were asked for: there may be more between them and what is known.
+  if (known && state.exchanges.length >= MISSED) tell("gap");
   return state;
 }

@@ -79,9 +79,9 @@ export function size(bytes) {
   return bytes < 1000000 ? U.kilo(Math.round(bytes / 1000)) : U.mega((bytes / 1000000).toFixed(1));
 }
 
-/** In words for a screen reader: "48.2 seconds", "2 minutes 4 seconds". */
-export function spoken(ms) {
-  if (ms < 60000) { const s = ms < 10000 ? Math.round(ms / 100) / 10 : Math.round(ms / 1000); return say.spoken.seconds(s); }
+/** In words for a screen reader: "97 seconds", "2 minutes 4 seconds"; with so many decimals "48.2 seconds". */
+export function spoken(ms, decimals = ms < 10000 ? 1 : 0) {
+  if (ms < 120000) return say.spoken.seconds(Number((Math.floor(ms / 100) / 10).toFixed(decimals)));
   const m = Math.floor(ms / 60000), s = Math.round((ms % 60000) / 1000);
   return say.spoken.minutes(m) + (s ? ` ${say.spoken.seconds(s)}` : "");
 }
