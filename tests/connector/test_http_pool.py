@@ -182,12 +182,13 @@ async def test_where_nobody_listens_nothing_was_sent() -> None:
 
 
 async def test_no_more_connections_than_allowed_are_opened() -> None:
-    gate, waiting = asyncio.Event(), asyncio.Event()
+    gate = asyncio.Event()
 
     class Slow(Server):
         async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            waiting.set()
+            self.connections += 1
             await gate.wait()
+            self.connections -= 1
             await super().serve(reader, writer)
 
     server = Slow()
@@ -195,9 +196,11 @@ async def test_no_more_connections_than_allowed_are_opened() -> None:
     made = Pool(f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}", most=3)
     calls = [asyncio.create_task(ask(made)) for _ in range(10)]
     async with asyncio.timeout(30):
-        await waiting.wait()
+        while server.connections < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert server.connections == 3
         gate.set()
         assert await asyncio.gather(*calls) == [b"200 ok"] * 10
-    assert server.connections == 3, "the ten shared three"
     made.close()
     running.close()

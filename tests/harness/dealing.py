@@ -28,8 +28,7 @@ LONG_FIRST = (
     "tests/plugins/http_callback/",
 )
 SHARED = {
-    f"tests/e2e/hermes/test_{name}.py": "two bots"
-    for name in ("answers", "bots", "restarts", "traces")
+    f"tests/e2e/hermes/test_{name}.py": "two bots" for name in ("answers", "bots", "restarts")
 }
 VERSION = re.compile(rf"\[({'|'.join(map(re.escape, HERMES))})[]-]")
 

@@ -13,7 +13,6 @@ from hermes_bridge.cli import history
 from hermes_bridge.cli.options import config_option
 from hermes_bridge.errors import UsageError
 from hermes_bridge.relay.core.exchange import Exchange
-from hermes_bridge.relay.sql.reads import Wanted
 
 _FAR = 2**53
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -23,13 +22,7 @@ _Writer = Callable[[Exchange], None]
 @click.command()
 @click.option("--since", metavar="TIME", help="From when on: 7d, 12h, 2026-11-30 (default: all).")
 @click.option("--until", metavar="TIME", help="Until when (default: now).")
-@click.option(
-    "--agent",
-    "agents",
-    metavar="NAME",
-    multiple=True,
-    help="Only exchanges this agent takes part in; given twice: between these two.",
-)
+@click.option("--agent", metavar="NAME", help="Only exchanges this agent takes part in.")
 @click.option("--conversation", metavar="ID", help="Only one conversation.")
 @click.option(
     "--format",
@@ -43,7 +36,7 @@ _Writer = Callable[[Exchange], None]
 def export(
     since: str | None,
     until: str | None,
-    agents: tuple[str, ...],
+    agent: str | None,
     conversation: str | None,
     form: str,
     output: str | None,
@@ -53,14 +46,9 @@ def export(
 
     \b
     Example:  hermes-bridge export --since 7d --agent helpdesk-bot --format md -o week.md
-    What two bots said on one day:
-      hermes-bridge export --since 2026-11-24 --until 2026-11-25 --agent daniel-bot --agent helpdesk-bot
     """
-    if len(agents) > 2:
-        raise UsageError("--agent may be given twice at most: an exchange has two agents.")
     begin = history.instant(since, 0, "--since")
     end = history.instant(until, _FAR, "--until")
-    wanted = Wanted(agents=agents[:1], partner="".join(agents[1:]), until=end)
     store = history.configured(config_path)
     history.must_exist(store)
 
@@ -68,7 +56,11 @@ def export(
         count = 0
         write = _WRITERS[form](out)
         async with history.opened(store) as ledger:
-            async for exchange in history.history(ledger, begin, wanted, conversation):
+            async for exchange in history.history(ledger, begin, end):
+                if agent and agent not in (exchange.asker, exchange.target):
+                    continue
+                if conversation and exchange.conv != conversation:
+                    continue
                 write(exchange)
                 count += 1
         return count

@@ -1,7 +1,8 @@
 """Spans to OTLP/HTTP: one exporter class, a list of targets, Langfuse is one of them.
 
 Each target has a bounded queue and a thread of its own. A target that is slow, down or wrong loses
-spans, which are counted, and nothing else: no ask ever waits for it.
+spans, which are counted, and nothing else: no ask ever waits for it. The thread only posts: one that
+made spans would fight with the loop for the interpreter (benches/README.md).
 """
 
 import asyncio
@@ -25,21 +26,18 @@ from hermes_bridge.log import event
 from hermes_bridge.relay import otlp
 from hermes_bridge.relay.config import RelayConfig
 from hermes_bridge.relay.core.exchange import Exchange
-from hermes_bridge.relay.traces import Span, Tracer
+from hermes_bridge.relay.traces import Tracer
 
 _log = logging.getLogger("hermes_bridge.traces")
 _QUEUE = 20_000
 _QUEUE_BYTES = 67_108_864
-_BATCH = 512
-_PIECE, _PIECE_BYTES = 32, 65_536
-"""How much is made into spans and bytes at once: asks wait for that, a millisecond at most."""
-_BATCH_BYTES = 2_097_152
+_BATCH, _BATCH_BYTES = 2_048, 2_097_152
+"""What goes in one request at most; a longer queue is sent before the second is over."""
 _EVERY_S = 1.0
 _POST_S = 10.0
 _TRIES = 5
 _LONGEST_WAIT_S = 30.0
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
-Make = Callable[[], Span]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,12 +96,14 @@ class Exports:
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self.each = [Exporter(target) for target in targets]
+        self._tracer: Tracer | None = None
         self._started: list[Exporter] = []
         self._changed = asyncio.Event()
         self._closing = False
 
     def replace(self, targets: Sequence[Target]) -> None:
         """Send to these from now on. A target that stays keeps its queue; one that goes is emptied."""
+        self._written()
         before = list(self.each)
         self.each = []
         for target in targets:
@@ -119,14 +119,25 @@ class Exports:
         Another one is wanted after `replace`.
         """
         if not self.each:
+            self._tracer = None
             return None
         live = [exporter for exporter in self.each if exporter.target.live]
 
-        def put_live(make: Make, size: int) -> None:
+        def put_live(span: bytes, full: bytes) -> None:
             for exporter in live:
-                exporter.put(make, size)
+                exporter.put(span, full)
 
-        return Tracer(self.put, find, live=put_live if live else None)
+        self._tracer = Tracer(
+            self.put,
+            find,
+            texts=any(exporter.target.content for exporter in self.each),
+            live=put_live if live else None,
+        )
+        return self._tracer
+
+    def _written(self) -> None:
+        if self._tracer is not None:
+            self._tracer.flush()
 
     def numbered(self) -> list[tuple[int, "Exporter"]]:
         """Give the targets, those of one host numbered from 1."""
@@ -137,10 +148,10 @@ class Exports:
             out.append((seen[exporter.target.name], exporter))
         return out
 
-    def put(self, make: Make, size: int) -> None:
-        """Take a span for every target."""
+    def put(self, span: bytes, full: bytes) -> None:
+        """Take a span for every target, without its texts and with them."""
         for exporter in self.each:
-            exporter.put(make, size)
+            exporter.put(span, full)
 
     async def run(self) -> None:
         """Send, until `close`."""
@@ -158,6 +169,7 @@ class Exports:
 
     async def close(self, seconds: float) -> None:
         """Send what is left, as far as it goes in this time, and let `run` end."""
+        self._written()
         self._closing = True
         self._changed.set()
         async with asyncio.TaskGroup() as group:
@@ -170,7 +182,7 @@ class Exporter:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._queue: deque[tuple[Make, int]] = deque()
+        self._queue: deque[bytes] = deque()
         self._bytes = 0
         self._full = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hb-traces")
@@ -183,13 +195,14 @@ class Exporter:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def put(self, make: Make, size: int) -> None:
-        """Take a span. Never waits; over the bound it is dropped and counted."""
+    def put(self, span: bytes, full: bytes) -> None:
+        """Take a span, or the one with its texts. Over the bound it is dropped and counted."""
         if len(self._queue) >= _QUEUE or self._bytes >= _QUEUE_BYTES:
             self.dropped += 1
             return
-        self._queue.append((make, size))
-        self._bytes += size
+        wanted = full if self.target.content else span
+        self._queue.append(wanted)
+        self._bytes += len(wanted)
         if len(self._queue) >= _BATCH and not self._full.is_set():
             self._full.set()
 
@@ -214,24 +227,21 @@ class Exporter:
         self._queue.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _take(self) -> list[tuple[Make, int]]:
-        batch: list[tuple[Make, int]] = []
+    def _take(self) -> list[bytes]:
+        batch: list[bytes] = []
         size = 0
         while self._queue and len(batch) < _BATCH and size < _BATCH_BYTES:
             batch.append(self._queue.popleft())
-            size += batch[-1][1]
-            self._bytes -= batch[-1][1]
+            size += len(batch[-1])
+        self._bytes -= size
         return batch
 
-    async def _send(self, batch: list[tuple[Make, int]]) -> None:
+    async def _send(self, batch: list[bytes]) -> None:
         """Post one batch; again, after a pause, what may succeed later. Once only while it ends."""
         loop = asyncio.get_running_loop()
         self._flying = len(batch)
-        body: bytes | None = None
-        wait = 1.0
+        body, wait = otlp.request(batch), 1.0
         for left in reversed(range(_TRIES)):
-            if body is None:
-                body = await encoded(batch, content=self.target.content)
             refused, cause, pause = await loop.run_in_executor(
                 self._thread, _post, self.target, body
             )
@@ -319,23 +329,3 @@ def _opener() -> urllib.request.OpenerDirector:
 
 def _seconds(text: str | None) -> float:
     return float(text) if text and text.isdigit() else 0.0
-
-
-async def encoded(batch: Sequence[tuple[Make, int]], *, content: bool) -> bytes:
-    """Give the body of a request with these spans, made in small pieces between asks.
-
-    A thread that makes them fights with the loop for the interpreter, which costs an ask more than
-    the work itself (benches/README.md).
-    """
-    pieces: list[bytes] = []
-    some: list[Make] = []
-    size = 0
-    for make, weight in batch:
-        some.append(make)
-        size += weight
-        if len(some) >= _PIECE or size >= _PIECE_BYTES:
-            pieces.append(otlp.piece([make() for make in some], content=content))
-            some, size = [], 0
-            await asyncio.sleep(0)
-    pieces.append(otlp.piece([make() for make in some], content=content))
-    return otlp.whole(pieces)

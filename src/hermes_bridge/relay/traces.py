@@ -8,28 +8,42 @@
 Ids are derived from the request id, so no table of running spans exists: a span is written when
 its exchange or call is over, also by a relay that was restarted in between. Who has no trace begins
 one whose id is the request id without its dashes. A caller that does not sample is not exported.
+
+What is over is noted, and written as bytes (`otlp`) with others that were: between asks the same
+work costs twice as much, because the processor has forgotten it (benches/README.md).
 """
 
-import random
+import asyncio
+import logging
+import time
 from collections.abc import Callable
 from functools import lru_cache
+from random import getrandbits
 from typing import Any, NamedTuple
 
 import msgspec
 
+from hermes_bridge.log import Quiet
+from hermes_bridge.relay import otlp
 from hermes_bridge.relay.core import carrier
 from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.otlp import Fact
 
 SERVER, CLIENT = 2, 3
 """Kinds, as OTLP numbers them."""
-_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
-_FLIP = 0x5AA5_3CC3_0FF0_6996
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+_FLIPPED = bytes(byte ^ 0x5A for byte in range(256))
 _encode = msgspec.json.Encoder().encode
 _LONGEST = 100_000
 """Characters of one text that are exported."""
+_AT_ONCE = 96
+"""Spans that are written at a time: asks wait for that, a millisecond at most."""
+_SOON_S = 0.05
+"""How long a note may wait for others."""
+_log = logging.getLogger("hermes_bridge.traces")
 
-Fact = str | int | tuple[str, ...]
-Facts = tuple[tuple[str, Fact], ...]
+Sink = Callable[[bytes, bytes], None]
+"""Takes a span without its texts and, for targets that want those, the same span with them."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,7 +53,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     agent: str
     began: int
     ended: int
-    arguments: bytes
+    arguments: bytes | memoryview | msgspec.Raw
     parent: str | None = None
     """The caller's context."""
     link: str | None = None
@@ -48,44 +62,26 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: str | None = None
     door: str = "http"
     peer: str = ""
+    port: int = 0
     error: str = ""
     given: Any = None
     """What the verb gave."""
     exchange: Exchange | None = None
 
 
-class Context(NamedTuple):
-    """One span's place: ids in hexadecimal."""
+Sort = tuple[str, str, str, str, str, str, str, str, str, str]
+"""Tool, agent, door, address, version; asker, target, how the exchange ended; outcome, error."""
 
-    trace: str
-    span: str
-    sampled: bool = True
+
+class Context(NamedTuple):
+    """A span's place: ids in bytes."""
+
+    trace: bytes
+    span: bytes
+    sampled: bool
 
     def __str__(self) -> str:
-        return f"00-{self.trace}-{self.span}-0{int(self.sampled)}"
-
-
-class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A span to be exported. `content` gives the texts, for targets that take them."""
-
-    name: str
-    kind: int
-    at: Context
-    parent: str | None
-    begin: int
-    end: int
-    conversation: str
-    """`gen_ai.conversation.id` and `session.id`: on every span, so that each can be found by it."""
-    facts: Facts
-    """Attributes that many spans share."""
-    own: list[tuple[str, str]]
-    """Attributes of this span alone."""
-    content: Callable[[], list[tuple[str, str]]]
-    state: str = ""
-    """The caller's `tracestate`."""
-    error: str = ""
-    events: list[tuple[str, int]] = []
-    link: Context | None = None
+        return f"00-{self.trace.hex()}-{self.span.hex()}-0{int(self.sampled)}"
 
 
 class _Named(msgspec.Struct, gc=False):
@@ -95,141 +91,168 @@ class _Named(msgspec.Struct, gc=False):
 _named = msgspec.json.Decoder(_Named).decode
 
 
-Sink = Callable[[Callable[[], Span], int], None]
-
-
 class Tracer:
-    """Watches the relay and the doors; gives what is over to `sink`, to be made into spans there."""
-
-    Call = ToolCall
-    """What `called` takes, for doors that load nothing of this when nobody wants spans."""
+    """Watches the relay and the doors; gives what is over to `sink`."""
 
     def __init__(
-        self, sink: Sink, find: Callable[[str], Exchange | None], *, live: Sink | None = None
+        self,
+        sink: Sink,
+        find: Callable[[str], Exchange | None],
+        *,
+        texts: bool = False,
+        live: Sink | None = None,
     ) -> None:
-        """`sink` takes how to make a span and its size in bytes; `find` gives an exchange at hand.
+        """`find` gives an exchange at hand; `texts` says whether anyone wants those.
 
         `live` takes an ask when it opens, as a span that has not gone on yet.
         """
-        self._sink, self._find, self._live = sink, find, live
+        self._sink, self._find, self._texts, self._live = sink, find, texts, live
+        self._noted: list[tuple[Callable[..., ToolCall] | None, Any]] = []
+        self._due = False
+        self._quiet = Quiet(_log, lambda: time.monotonic_ns() // 1_000_000)
 
     def watch(self, what: str, x: Exchange) -> None:
         """Hear of an exchange (a watcher of the relay)."""
         if what == "opened":
             if x.status is Status.OPENING:
-                x.trace = carrier.under(x.trace, str(_place(x, context(x.trace))))
-                if self._live is not None and sampled(x.trace):
-                    self._live(lambda: exchange_span(x, pending=True), 600 + len(x.message))
-        elif what == "ended" and sampled(x.trace):
-            size = 600 + len(x.message) + len(x.answer or "")
-            self._sink(lambda: exchange_span(x), size)
+                x.trace = carrier.under(x.trace, str(_place(x))) if x.trace else _root(x.rid)
+                if self._live is not None:
+                    self._exchange(x, "pending", self._live)
+        elif what == "ended":
+            self._note(None, x)
 
-    def called(self, call: ToolCall) -> None:
-        """Hear of a tool call that is over."""
-        x = call.exchange or self._find(_request_id(call))
-        opened = x is not None and call.tool == "ask_agent" and x.at >= call.began
-        of = x.trace if x is not None and (opened or call.parent is None) else call.parent
-        if not sampled(of):
+    def called(self, make: Callable[..., ToolCall], *args: Any) -> None:
+        """Hear of a tool call that is over; `make(Call, *args)` gives it, a moment later."""
+        self._note(make, args)
+
+    def _note(self, make: Callable[..., ToolCall] | None, what: Any) -> None:
+        self._noted.append((make, what))
+        if len(self._noted) >= _AT_ONCE:
+            self.flush()
+        elif not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_later(_SOON_S, self._now_due)
+
+    def _now_due(self) -> None:
+        self._due = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what was noted."""
+        noted, self._noted = self._noted, []
+        for make, what in noted:
+            try:
+                if make is None:
+                    self._exchange(what, what.status, self._sink)
+                else:
+                    self._call(make(ToolCall, *what))
+            except Exception as error:  # noqa: BLE001 - who only looks on must not hurt
+                self._quiet.event("span.failed", type(error).__name__, logging.ERROR)
+
+    def _exchange(self, x: Exchange, outcome: str, sink: Sink) -> None:
+        """Write the span of an exchange: `invoke_agent <target>`."""
+        at = context(x.trace) or _place(x)
+        if not at.sampled:
             return
-        dice = f"{random.getrandbits(192) | 1 << 191:048x}"
-        self._sink(lambda: call_span(call, x, opened, dice), 600 + 2 * len(call.arguments))
+        head = _ask_head(x.asker, x.target, outcome, x.attempt, x.beats, x.depth)
+        parts = [head, _ids(x.rid, x.conv)]
+        if outcome not in ("ok", "pending"):
+            why = (x.reason or outcome)[:500]
+            parts.append(otlp.attribute("langfuse.observation.status_message", why))
+        if x.sent_at:
+            parts.append(otlp.happened(b"sent", x.sent_at))
+        if x.taken_at:
+            parts.append(otlp.happened(b"taken", x.taken_at))
+        if state := carrier.state(x.trace):
+            parts.append(otlp.state(state))
+        door = at.span.translate(_FLIPPED)
+        span = full = otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts)
+        if self._texts:
+            parts.append(otlp.attributes(_said(x)))
+            full = otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts)
+        sink(span, full)
+
+    def _call(self, call: ToolCall) -> None:
+        """Write the span of a tool call."""
+        x = call.exchange or self._find(_request_id(call))
+        place = context(x.trace) if x is not None else None
+        above = context(call.parent)
+        if place is not None and x is not None and call.tool == "ask_agent" and x.at >= call.began:
+            trace, own, sampled = place.trace, place.span.translate(_FLIPPED), place.sampled
+        else:
+            above = above or place
+            own = getrandbits(64).to_bytes(8)
+            trace = above.trace if above else getrandbits(128).to_bytes(16)
+            sampled = above.sampled if above else True
+        if not sampled:
+            return
+        parts = [_call_head(_sort(call, x)), otlp.attribute("jsonrpc.request.id", call.rpc_id)]
+        if x is not None:
+            parts.append(_ids(x.rid, x.conv))
+        elif isinstance(conv := getattr(call.given, "conversation_id", None), str):
+            parts.append(_ids("", conv))
+        if call.port:
+            parts.append(_port(call.port))
+        if state := carrier.state(call.parent or (x.trace if x is not None else None)):
+            parts.append(otlp.state(state))
+        if call.link and (link := context(call.link)) is not None and link != above:
+            parts.append(otlp.link(link.trace, link.span))
+        parent = above.span if above else b""
+        span = full = otlp.span(trace, own, parent, call.began, call.ended, parts)
+        if self._texts:
+            parts.append(otlp.attributes(_passed(call)))
+            full = otlp.span(trace, own, parent, call.began, call.ended, parts)
+        self._sink(span, full)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16)
 def context(text: str | None) -> Context | None:
-    """Read the `traceparent` of what `carrier.taken` let through. An ask's is read eight times."""
+    """Read the `traceparent` of what `carrier.taken` let through.
+
+    An ask's is read five times, nearly always one after the other: a larger memory would be slower.
+    """
     if text is None or len(text) < 55 or text[0] == "\n":
         return None
-    trace, span = text[3:35], text[36:52]
+    trace, span = bytes.fromhex(text[3:35]), bytes.fromhex(text[36:52])
     if trace == _NO_TRACE or span == _NO_SPAN:
         return None
     return Context(trace, span, text[54] in "13579bdf")
 
 
-def sampled(text: str | None) -> bool:
-    """Whether what belongs to this context is exported."""
-    found = context(text)
-    return found is None or found.sampled
-
-
-def _place(x: Exchange, parent: Context | None) -> Context:
+def _place(x: Exchange) -> Context:
     """Give the place of an exchange's own span, derived from its request id."""
-    own = x.rid.replace("-", "")
-    return Context(parent.trace if parent else own, own[16:], parent.sampled if parent else True)
+    own = bytes.fromhex(x.rid.replace("-", ""))
+    parent = context(x.trace)
+    return Context(parent.trace if parent else own, own[8:], not parent or parent.sampled)
 
 
-def _door_of(own: str) -> str:
-    """Give the id of the span of the call that opened an exchange."""
-    return f"{int(own, 16) ^ _FLIP:016x}"
+def _root(rid: str) -> str:
+    """Give the `traceparent` of an exchange that begins a trace, as `_place` would."""
+    return f"00-{rid.replace('-', '')}-{rid[19:23]}{rid[24:]}-01"
 
 
-def exchange_span(x: Exchange, *, pending: bool = False) -> Span:
-    """Give the span of an exchange: `invoke_agent <target>`."""
-    at = context(x.trace) or _place(x, None)
-    outcome = "pending" if pending else x.status.value
-    error = "" if pending or x.status is Status.OK else outcome
-    own: list[tuple[str, str]] = [("hermes_bridge.request_id", x.rid)]
-    if error:
-        own.append(("langfuse.observation.status_message", (x.reason or error)[:500]))
-    return Span(
-        name=f"invoke_agent {x.target}",
-        kind=CLIENT,
-        at=at,
-        parent=_door_of(at.span),
-        begin=x.at,
-        end=x.at if pending else x.ended_at,
-        conversation=x.conv,
-        facts=_of_ask(x.asker, x.target, outcome, error, (x.attempt, x.beats, x.depth)),
-        own=own,
-        content=lambda: _said(x),
-        state=carrier.state(x.trace),
-        error=error,
-        events=[(n, t) for n, t in (("sent", x.sent_at), ("taken", x.taken_at)) if t],
-    )
-
-
-def call_span(call: ToolCall, x: Exchange | None, opened: bool, dice: str) -> Span:
-    """Give the span of a tool call. `dice` is 24 random bytes, in hexadecimal."""
-    parent = context(call.parent)
-    place = context(x.trace) if x is not None else None
-    if opened and place is not None:
-        at = Context(place.trace, _door_of(place.span), place.sampled)
-    else:
-        parent = parent or place
-        at = Context(parent.trace if parent else dice[16:], dice[:16])
-    given = call.given
-    own: list[tuple[str, str]] = [("jsonrpc.request.id", call.rpc_id)]
-    conversation = x.conv if x is not None else getattr(given, "conversation_id", None)
-    if x is not None:
-        own.append(("hermes_bridge.request_id", x.rid))
-    outcome = getattr(given, "error", None) or getattr(given, "code", None)
-    pair = (x.asker, x.target, x.status.value if x.ended else "") if x is not None else None
-    return Span(
-        name=f"tools/call {call.tool}",
-        kind=SERVER,
-        at=at,
-        parent=parent.span if parent else None,
-        begin=call.began,
-        end=call.ended,
-        conversation=conversation if isinstance(conversation, str) else "",
-        facts=_of_call(
-            (call.tool, call.agent, call.door, call.peer, call.version or ""),
-            pair,
-            outcome if isinstance(outcome, str) else "",
-            call.error,
-        ),
-        own=own,
-        content=lambda: _passed(call),
-        state=carrier.state(call.parent or (x.trace if x is not None else None)),
-        error=call.error,
-        link=_other(call.link, parent),
+@lru_cache(maxsize=16)
+def _ids(rid: str, conversation: str) -> bytes:
+    """Give what all spans of an exchange carry, so that each can be found by it."""
+    named = otlp.attribute("hermes_bridge.request_id", rid) if rid else b""
+    if not conversation:
+        return named
+    return (
+        named
+        + otlp.attribute("gen_ai.conversation.id", conversation)
+        + otlp.attribute("session.id", conversation)
     )
 
 
 @lru_cache(maxsize=4096)
-def _of_ask(
-    asker: str, target: str, outcome: str, error: str, counts: tuple[int, int, int]
-) -> Facts:
+def _port(port: int) -> bytes:
+    return otlp.attribute("client.port", port)
+
+
+@lru_cache(maxsize=4096)
+def _ask_head(
+    asker: str, target: str, outcome: str, attempts: int, beats: int, depth: int
+) -> bytes:
     """Give what all exchanges of a pair with one outcome have in common."""
     facts: list[tuple[str, Fact]] = [
         ("gen_ai.operation.name", "invoke_agent"),
@@ -241,21 +264,31 @@ def _of_ask(
         ("langfuse.trace.tags", (outcome,)),
         ("langfuse.observation.type", "agent"),
         ("hermes_bridge.outcome", outcome),
-        ("hermes_bridge.attempts", counts[0]),
-        ("hermes_bridge.heartbeats", counts[1]),
-        ("hermes_bridge.depth", counts[2]),
+        ("hermes_bridge.attempts", attempts),
+        ("hermes_bridge.heartbeats", beats),
+        ("hermes_bridge.depth", depth),
     ]
+    error = "" if outcome in ("ok", "pending") else outcome
     if error:
         facts += (("error.type", error), ("langfuse.observation.level", "ERROR"))
-    return tuple(facts)
+    return otlp.head(f"invoke_agent {target}", CLIENT, facts, error)
+
+
+def _sort(call: ToolCall, x: Exchange | None) -> Sort:
+    """Give what makes calls alike."""
+    given = call.given
+    outcome = getattr(given, "error", None) or getattr(given, "code", None)
+    said = outcome if isinstance(outcome, str) else ""
+    who = call.tool, call.agent, call.door, call.peer, call.version or ""
+    if x is None:
+        return (*who, "", "", "", said, call.error)
+    return (*who, x.asker, x.target, x.status if x.ended_at else "", said, call.error)
 
 
 @lru_cache(maxsize=4096)
-def _of_call(
-    who: tuple[str, str, str, str, str], pair: tuple[str, str, str] | None, outcome: str, error: str
-) -> Facts:
-    """Give what calls of one kind have in common; `who` is tool, agent, door, peer, version."""
-    tool, agent, door, peer, version = who
+def _call_head(sort: Sort) -> bytes:
+    """Give what calls of one sort have in common."""
+    tool, agent, door, peer, version, asker, target, end, outcome, error = sort
     facts: list[tuple[str, Fact]] = [
         ("mcp.method.name", "tools/call"),
         ("gen_ai.tool.name", tool),
@@ -263,11 +296,11 @@ def _of_call(
         ("network.transport", "tcp"),
         ("network.protocol.name", door),
         ("user.id", agent),
-        ("langfuse.trace.name", _title(*pair[:2]) if pair else tool),
+        ("langfuse.trace.name", _title(asker, target) if target else tool),
         ("langfuse.observation.type", "tool"),
     ]
-    if pair and pair[2]:
-        facts.append(("langfuse.trace.tags", (pair[2],)))
+    if end:
+        facts.append(("langfuse.trace.tags", (end,)))
     optional = (
         ("client.address", peer),
         ("mcp.protocol.version", version),
@@ -282,7 +315,7 @@ def _of_call(
         )
         if error.lstrip("-").isdigit():
             facts.append(("rpc.response.status_code", error))
-    return tuple(facts)
+    return otlp.head(f"tools/call {tool}", SERVER, facts, error)
 
 
 def _title(asker: str, target: str) -> str:
@@ -313,7 +346,7 @@ def _messages(role: str, text: str, **more: str) -> str:
 
 def _passed(call: ToolCall) -> list[tuple[str, str]]:
     """Give the texts of a call."""
-    asked = call.arguments.decode("utf-8", "replace")[:_LONGEST]
+    asked = bytes(call.arguments).decode("utf-8", "replace")[:_LONGEST]
     found = [("gen_ai.tool.call.arguments", asked), ("langfuse.observation.input", asked)]
     if call.given is not None:
         said = _encode(call.given).decode()[:_LONGEST]
@@ -329,8 +362,3 @@ def _request_id(call: ToolCall) -> str:
             return ""
     named = getattr(call.given, "request_id", "")
     return named if isinstance(named, str) else ""
-
-
-def _other(link: str | None, parent: Context | None) -> Context | None:
-    found = context(link)
-    return found if found is not None and found != parent else None

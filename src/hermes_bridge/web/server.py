@@ -37,6 +37,8 @@ class Out(Protocol):
     """How a door answers a direct request: whole, or as a stream. `on_gone` hears of a hang-up."""
 
     on_gone: Callable[[], None] | None
+    port: int
+    """The client's port, or 0."""
 
     def respond(self, status: int, headers: bytes, content: bytes) -> None:
         """Send a whole response; `headers` are lines that end with CR LF, without content-length."""
@@ -90,7 +92,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._whole = True
         self._since = self._begun = self.loop.time()
         self._direct: dict[bytes, DirectDoor] = getattr(self.config, "direct", {})
-        self._peer = self.client[0] if self.client else "?"
+        self._peer, self.port = self.client or ("?", 0)
         self._fields: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._body_size = 0

@@ -1,11 +1,77 @@
-"""The outbox's rules, one by one: order, leases, parking, replay, retention."""
+"""The outbox's rules, one by one: order, leases, parking, replay, retention, damage."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.plugins.http_callback.outbox_steps import LEASE, MIN, end, ids, put, state, take
 
 from hermes_bridge.plugins.http_callback.custody import DAY_MS, Custody, Filter, NotFound
-from hermes_bridge.plugins.http_callback.outbox import Outbox
-from hermes_bridge.plugins.http_callback.verdict import Outcome
+from hermes_bridge.plugins.http_callback.outbox import Draft, Job, Outbox, Receipt, Result
+from hermes_bridge.plugins.http_callback.store import OutboxUnavailable, Store
+from hermes_bridge.plugins.http_callback.verdict import Answer, Outcome, Verdict
+
+MIN = 60_000
+LEASE = 45_000
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    store = Store(tmp_path / "http_callback" / "outbox.db")
+    yield Outbox(store, "me")
+    store.close()
+
+
+def draft(id: str, lane: str = "talk", **changes: object) -> Draft:
+    base: dict[str, object] = {
+        "id": id,
+        "kind": "final",
+        "endpoint": "@crm",
+        "url": "https://b.example/cb",
+        "lane": lane,
+        "make_body": lambda seq: f'{{"hermes": {{"id": "{id}", "seq": {seq}}}}}'.encode(),
+        "max_age_ms": DAY_MS,
+    }
+    return Draft(**(base | changes))  # type: ignore[arg-type]
+
+
+def put(outbox: Outbox, id: str, lane: str = "talk", now: int = 0, **changes: object) -> Receipt:
+    with outbox.store.transaction(durable=True):
+        return outbox.enqueue(draft(id, lane, **changes), now)
+
+
+def take(outbox: Outbox, now: int = 0, limit: int = 10, endpoint: str = "@crm") -> list[Job]:
+    with outbox.store.transaction(durable=False):
+        return outbox.claim(endpoint, limit, now, LEASE)
+
+
+def end(
+    outbox: Outbox,
+    job: Job,
+    outcome: Outcome,
+    now: int = 0,
+    delay: int = 0,
+    hold: int | None = None,
+) -> None:
+    status = 200 if outcome is Outcome.DELIVERED else 503
+    verdict = Verdict(outcome, "" if status == 200 else "HTTP 503", delay)
+    with outbox.store.transaction(durable=False):
+        outbox.settle(Result(job, Answer(status=status), verdict, now, hold), now)
+
+
+def state(outbox: Outbox, id: str) -> str:
+    return str(outbox.db.execute("SELECT state FROM deliveries WHERE id=?", (id,)).fetchone()[0])
+
+
+def ids(jobs: list[Job]) -> list[str]:
+    return [job.id for job in jobs]
+
+
+def test_the_file_is_the_owners_alone(outbox: Outbox) -> None:
+    path = outbox.store.path
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.clause("callback.order.2")
@@ -257,3 +323,87 @@ def test_a_due_time_that_a_moved_clock_left_in_the_far_future_is_mended(outbox: 
     with outbox.store.transaction(durable=False):
         outbox.reclaim(10, (), takeover=True)
     assert ids(take(outbox, now=10)) == ["m1"]
+
+
+# -- the file
+
+
+def open_again(path: Path) -> Outbox:
+    return Outbox(Store(path), "again")
+
+
+@pytest.mark.clause("callback.disk.1")
+def test_a_full_disk_is_a_refusal_and_nothing_is_half_stored(outbox: Outbox) -> None:
+    put(outbox, "m1")
+    pages = outbox.db.execute("PRAGMA page_count").fetchone()[0]
+    outbox.db.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(OutboxUnavailable, match="full"):
+        put(outbox, "m2", make_body=lambda seq: b"x" * 1_000_000)
+    outbox.db.execute("PRAGMA max_page_count=1000000")
+    assert put(outbox, "m3").state == "waiting"
+    assert ids(take(outbox)) == ["m1"]
+
+
+@pytest.mark.clause("callback.disk.2")
+def test_a_locked_outbox_is_a_refusal_within_the_busy_time(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    other = Store(path)
+    other.db.execute("BEGIN IMMEDIATE")
+    mine = Outbox(Store(path, busy_ms=50), "me")
+    with pytest.raises(OutboxUnavailable, match="locked"):
+        put(mine, "m1")
+    other.db.execute("ROLLBACK")
+    assert put(mine, "m1").state == "pending"
+    other.close()
+    mine.store.close()
+
+
+@pytest.mark.clause("callback.disk.3")
+@pytest.mark.parametrize("damage", ["garbage", "torn", "page"])
+def test_a_damaged_file_is_set_aside_and_readable_rows_are_saved(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "http_callback" / "outbox.db"
+    first = open_again(path)
+    for n in range(200):
+        put(first, f"m{n}", f"l{n}", make_body=lambda seq: b"x" * 3000)
+    first.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    first.store.close()
+    raw = bytearray(path.read_bytes())
+    if damage == "garbage":
+        raw[:] = os.urandom(len(raw))
+    elif damage == "torn":
+        raw = raw[: len(raw) // 2]
+    else:
+        raw[4096 * 40 : 4096 * 44] = os.urandom(4096 * 4)
+    path.write_bytes(bytes(raw))
+    store = Store(path)
+    again = Outbox(store, "again")
+    try:
+        jobs = take(again, limit=300)
+        for job in jobs:
+            end(again, job, Outcome.DELIVERED)
+    except (OutboxUnavailable, sqlite3.DatabaseError) as error:
+        store.set_aside(str(error))
+    saved = store.db.execute("SELECT COUNT(*) FROM deliveries").fetchone()[0]
+    assert put(again, "new").state == "pending"
+    if store.fact("damaged"):
+        aside = [name for name in os.listdir(path.parent) if ".damaged-" in name]
+        assert aside
+        assert "set aside" in caplog.text
+        assert Custody(again).status(0)["damaged"]
+    if damage == "garbage":
+        assert saved == 0
+    else:
+        assert saved > 50
+    store.close()
+
+
+def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    store = Store(path)
+    store.mark("schema", "99")
+    store.close()
+    with pytest.raises(OutboxUnavailable, match="newer version"):
+        Store(path)
+    assert list(tmp_path.glob("*.damaged-*")) == []

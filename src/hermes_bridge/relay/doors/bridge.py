@@ -15,13 +15,12 @@ import msgspec
 from hermes_bridge.ids import digest
 from hermes_bridge.log import Quiet, event
 from hermes_bridge.relay.auth import Tokens, bearer
-from hermes_bridge.relay.core import frames, results
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core import frames
+from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.core.roster import Link
-from hermes_bridge.relay.doors.bridge_calls import Asked, LinkCall
+from hermes_bridge.relay.doors.bridge_calls import Calling, LinkCalls
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
-from hermes_bridge.web.serving import MAX_FRAME
+from hermes_bridge.relay.verbs import Verbs
 from hermes_bridge.web.websocket import SOCKET, DirectSocket
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _STUCK_S = 30.0
 """How long a bot may leave a full socket unread."""
 _CLOSE_S = 3.0
 """How long a peer may take to see that its link is closed."""
-_CALLS_AT_ONCE = 256
 _BAD_FRAMES = 100
 _LINES_A_MINUTE = 20
 
@@ -64,16 +62,17 @@ class BridgeDoor:
         """Serve one connection from its upgrade to its end."""
         header = next((v for k, v in scope["headers"] if k == b"authorization"), None)
         agent = self.tokens.agent(header)
+        peer, port = scope.get("client") or ("?", 0)
         await receive()
         if agent is None:
-            peer = (scope.get("client") or ("?",))[0]
             self.quiet.event("link.refused", "bad token", peer=peer)
             await _unauthorized(send)
             return
         socket: DirectSocket = scope["extensions"][SOCKET]
         await send({"type": "websocket.accept"})
         socket.forget_handshake()
-        link = LinkDoor(self, agent, digest(bearer(header) or b""), socket, send)
+        calling = Calling(agent, peer, port)
+        link = LinkDoor(self, calling, digest(bearer(header) or b""), socket, send)
         self._links.add(link)
         link.open()
         code = 1006
@@ -110,15 +109,15 @@ class LinkDoor:
     """One link: reads frames in order, writes them in order. It is the relay's `LinkPort`."""
 
     def __init__(
-        self, door: BridgeDoor, agent: str, token: bytes, socket: DirectSocket, send: Send
+        self, door: BridgeDoor, calling: Calling, token: bytes, socket: DirectSocket, send: Send
     ) -> None:
         self._door, self._relay = door, door.relay
-        self.agent, self.token = agent, token
+        self.agent, self.token = calling.agent, token
+        self._calls = LinkCalls(door, calling, self.send, self._run)
         self._socket, self._send_asgi = socket, send
         self._waiting: list[bytes | Exchange] = []
         self._waiting_frames = self._waiting_bytes = 0
         self._closed = False
-        self._calls: set[LinkCall] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._stuck: asyncio.TimerHandle | None = None
@@ -139,8 +138,7 @@ class LinkDoor:
         self._closed = True
         for timer in (*self._timers, *([self._stuck] if self._stuck else [])):
             timer.cancel()
-        for call in list(self._calls):
-            self._relay.let_go(call)
+        self._calls.close()
         current = self._relay.link_down(self.agent, self._link.generation)
         self._door.note(
             "link.down", self.agent, link=self._link.generation, code=code, current=current
@@ -275,50 +273,7 @@ class LinkDoor:
             self._relay.ack(frame.request_id, self.agent)
 
     def _call(self, frame: frames.Frame) -> None:
-        if len(self._calls) + len(self._tasks) >= _CALLS_AT_ONCE:
-            busy = Broken("too_many_calls", f"{_CALLS_AT_ONCE} calls of this link are unanswered")
-            self._result(frame.id, busy)
-            return
-        traced = self._door.tracer is not None
-        asked = Asked.of(frame, self.agent, self._relay, traced=traced)
-        caller = Caller(self.agent, turn=frame.request_id, trace=asked.trace)
-        self._answer(asked, self._door.verbs.call(frame.tool or "", caller, frame.args))
-
-    def _answer(self, asked: Asked, given: Given) -> None:
-        if isinstance(given, Awaitable):
-            self._run(self._answer_later(asked, given))
-        elif isinstance(given, Waits):
-            call = LinkCall(self, asked, given, self._relay.clock.now())
-            self._calls.add(call)
-            self._relay.slices.add(call)
-            self._relay.hold(call)
-        else:
-            self._over(asked, given, None)
-            self._result(asked.frame.id, given)
-
-    async def _answer_later(self, asked: Asked, given: Awaitable[Any]) -> None:
-        self._answer(asked, await given)
-
-    def finish(self, call: LinkCall) -> None:
-        """Answer a held call as things stand, and hold it no longer."""
-        self._relay.let_go(call)
-        self._calls.discard(call)
-        given = self._door.verbs.outcome(call.exchange)
-        self._over(call.asked, given, call.exchange)
-        self._result(call.asked.frame.id, given)
-
-    def _result(self, call_id: frames.CallId, done: Done) -> None:
-        frame = frames.result(call_id, spell(done))
-        if len(frame) > MAX_FRAME:
-            reason = "the result is larger than a frame may be"
-            large = results.failure(Status.MESSAGE_TOO_LARGE, reason=reason)
-            frame = frames.result(call_id, spell(large))
-        self.send(frame)
-
-    def _over(self, asked: Asked, given: Done, exchange: Exchange | None) -> None:
-        """Tell the tracer of a call that is over."""
-        if self._door.tracer is not None:
-            asked.tell(self._door.tracer, self._relay, given, exchange)
+        self._calls.take(frame)
 
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, do))

@@ -1,94 +1,162 @@
-"""Tool calls that come over a link: where in a trace they are made, and how they are held.
+"""Tool calls that a bot makes over its link, and their results (bridge.md, part 4).
 
-Made by `bridge.py`, which decides.
+Made by `bridge.py`, which reads frames; here is what a `call` frame becomes.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import msgspec
-
-from hermes_bridge.relay.core import carrier, frames
-from hermes_bridge.relay.core.exchange import Exchange
+from hermes_bridge.relay.core import frames, results
+from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
-from hermes_bridge.relay.verbs import Broken, Done, Waits
+from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits, spell
+from hermes_bridge.web.serving import MAX_FRAME
 
 if TYPE_CHECKING:
-    from hermes_bridge.relay.traces import Tracer
+    from hermes_bridge.relay.traces import ToolCall, Tracer
+
+CALLS_AT_ONCE = 256
 
 
-class _Named(msgspec.Struct, gc=False):
-    request_id: str = ""
+class Door(Protocol):
+    """What calls need of the door that the link came through."""
+
+    relay: Relay
+    verbs: Verbs
+    tracer: "Tracer | None"
 
 
-_named = msgspec.json.Decoder(_Named).decode
+class Calling(NamedTuple):
+    """Who calls: the agent, and the address of its end of the link."""
+
+    agent: str
+    peer: str
+    port: int
 
 
-class Asked(NamedTuple):
-    """A `call` frame of an agent, when it came (unix ms), and where in a trace it is made."""
+class LinkCalls:
+    """The calls of one link."""
+
+    def __init__(
+        self,
+        door: Door,
+        calling: Calling,
+        send: Callable[[bytes], None],
+        run: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """`send` takes a frame for the bot; `run` works on as long as the link lives."""
+        self._door, self._relay, self._calling = door, door.relay, calling
+        self._send, self._run = send, run
+        self._held: set[_LinkCall] = set()
+        self._working = 0
+
+    def take(self, frame: frames.Frame) -> None:
+        """Do what a `call` frame says; its result goes out now or later."""
+        if len(self._held) + self._working >= CALLS_AT_ONCE:
+            busy = Broken("too_many_calls", f"{CALLS_AT_ONCE} calls of this link are unanswered")
+            self._result(frame.id, busy)
+            return
+        caller = Caller(self._calling.agent, turn=frame.request_id)
+        asked = _Asked(frame, self._relay.clock.now())
+        self._answer(asked, self._door.verbs.call(frame.tool or "", caller, frame.args))
+
+    def close(self) -> None:
+        """The link is gone: hold nothing any more."""
+        for call in list(self._held):
+            self._relay.let_go(call)
+
+    def finish(self, call: "_LinkCall") -> None:
+        """Answer a held call as things stand."""
+        self._held.discard(call)
+        given = self._door.verbs.outcome(call.exchange)
+        self._over(call.asked, given, call.exchange)
+        self._result(call.asked.frame.id, given)
+
+    def _answer(self, asked: "_Asked", given: Given) -> None:
+        if isinstance(given, Awaitable):
+            self._working += 1
+            self._run(self._answer_later(asked, given))
+        elif isinstance(given, Waits):
+            call = _LinkCall(self, asked, given)
+            self._held.add(call)
+            self._relay.slices.add(call)
+            self._relay.hold(call)
+        else:
+            self._over(asked, given, None)
+            self._result(asked.frame.id, given)
+
+    async def _answer_later(self, asked: "_Asked", given: Awaitable[Any]) -> None:
+        try:
+            found = await given
+        finally:
+            self._working -= 1
+        self._answer(asked, found)
+
+    def _result(self, call_id: frames.CallId, done: Done) -> None:
+        frame = frames.result(call_id, spell(done))
+        if len(frame) > MAX_FRAME:
+            reason = "the result is larger than a frame may be"
+            large = results.failure(Status.MESSAGE_TOO_LARGE, reason=reason)
+            frame = frames.result(call_id, spell(large))
+        self._send(frame)
+
+    def _over(self, asked: "_Asked", given: Done, exchange: Exchange | None) -> None:
+        """Tell the tracer of a call that is over."""
+        tracer, frame = self._door.tracer, asked.frame
+        if tracer is None:
+            return
+        turn = self._relay.book.get(frame.request_id) if frame.request_id else None
+        parent = turn.trace if turn is not None else None
+        now = self._relay.clock.now()
+        tracer.called(_traced, self._calling, asked, now, parent, given, exchange)
+
+
+def _traced(
+    make: "type[ToolCall]",
+    calling: Calling,
+    asked: "_Asked",
+    ended: int,
+    parent: str | None,
+    given: Done,
+    exchange: Exchange | None,
+) -> "ToolCall":
+    """Give a call that is over, for the tracer."""
+    frame, broken = asked.frame, isinstance(given, Broken)
+    return make(
+        tool=frame.tool if frame.tool and not broken else "(unknown)",
+        agent=calling.agent,
+        began=asked.began,
+        ended=ended,
+        arguments=frame.args,
+        parent=parent,
+        rpc_id=str(frame.id),
+        door="websocket",
+        peer=calling.peer,
+        port=calling.port,
+        error="tool_error" if broken else "",
+        given=given,
+        exchange=exchange,
+    )
+
+
+class _Asked(NamedTuple):
+    """A `call` frame, and when it came (unix ms)."""
 
     frame: frames.Frame
-    agent: str
     began: int
-    trace: str | None
-
-    @classmethod
-    def of(cls, frame: frames.Frame, agent: str, relay: Relay, *, traced: bool) -> "Asked":
-        """Take a frame. Without spans only what an ask states is needed."""
-        trace = None
-        if frame.tool != "reply" and (traced or bytes(frame.trace)):
-            trace = _context(frame, agent, relay, frame.request_id)
-        return cls(frame, agent, relay.clock.now(), trace)
-
-    def tell(self, tracer: "Tracer", relay: Relay, given: Done, exchange: Exchange | None) -> None:
-        """Tell the tracer that it is over."""
-        frame, broken = self.frame, isinstance(given, Broken)
-        trace = self.trace
-        if frame.tool == "reply":  # from whatever turn, it belongs to what it answers
-            answered = None if broken else _named(frame.args).request_id
-            trace = _context(frame, self.agent, relay, answered)
-        tracer.called(
-            tracer.Call(
-                tool=frame.tool if frame.tool and not broken else "(unknown)",
-                agent=self.agent,
-                began=self.began,
-                ended=relay.clock.now(),
-                arguments=bytes(frame.args),
-                parent=trace,
-                rpc_id=str(frame.id),
-                door="websocket",
-                error="tool_error" if broken else "",
-                given=given,
-                exchange=exchange,
-            )
-        )
 
 
-def _context(frame: frames.Frame, agent: str, relay: Relay, rid: str | None) -> str | None:
-    """Give the context of a call for an exchange: the stated one as far as it is the agent's."""
-    said = carrier.read(bytes(frame.trace))
-    exchange = relay.book.get(rid) if rid else None
-    if exchange is None or exchange.target != agent:
-        return said
-    return carrier.within(exchange.trace, said)
-
-
-class Holder(Protocol):
-    """What a held call needs of its link."""
-
-    def finish(self, call: "LinkCall") -> None:
-        """Answer it as things stand, and hold it no longer."""
-
-
-class LinkCall(Held):
+class _LinkCall(Held):
     """A `call` frame that is held."""
 
-    __slots__ = ("asked", "link")
+    __slots__ = ("asked", "calls")
 
-    def __init__(self, link: Holder, asked: Asked, waits: Waits, now: int) -> None:
-        super().__init__(waits.exchange, now, waits.wait_ms)
-        self.link, self.asked = link, asked
+    def __init__(self, calls: LinkCalls, asked: _Asked, waits: Waits) -> None:
+        super().__init__(waits.exchange, asked.began, waits.wait_ms)
+        self.calls, self.asked = calls, asked
 
     def poke(self, why: Poke) -> None:
         """Answer it."""
-        self.link.finish(self)
+        self.calls._relay.let_go(self)
+        self.calls.finish(self)

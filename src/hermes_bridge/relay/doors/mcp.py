@@ -41,7 +41,7 @@ from hermes_bridge.relay.verbs import Broken, Caller, Done, Given, Verbs, Waits,
 from hermes_bridge.web.server import Out
 
 if TYPE_CHECKING:
-    from hermes_bridge.relay.traces import Tracer
+    from hermes_bridge.relay.traces import ToolCall, Tracer
 
 QUICK_MS = 1_000
 """A call answered within this time gets plain JSON; after it, a stream."""
@@ -92,7 +92,7 @@ class McpDoor:
             return
         version = headers.get(b"mcp-protocol-version")
         named = version.decode("latin-1") if version is not None else None
-        client = Client(agent, headers, json, sse, peer, named)
+        client = Client(agent, headers, json, sse, peer, out.port, named)
         if not (body.isascii() or _is_utf8(body)):
             fault = Fault(400, wire.PARSE_ERROR, "The body is not UTF-8")
             out.respond(400, JSON, wire.error(None, fault))
@@ -134,8 +134,8 @@ class McpDoor:
                 self._tool(message, rid, client, answer)
             else:
                 began = self.relay.clock.now()
-                error = self._other(message, rid, client, answer)
-                self._count(message.method, error, began)
+                self._other(message, rid, client, answer)
+                self._count(message.method, began)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             status = 400 if client.version == wire.MODERN else 200
             text = "The parameters do not fit the method"
@@ -150,7 +150,6 @@ class McpDoor:
         if modern or (meta is not None and meta.version == wire.MODERN):
             fault = wire.check_modern(client.headers, message, call.name, meta)
             if fault is not None:
-                self.relay.tally.called("tools/call", "", str(fault.code), 0.0)
                 answer.fault(rid, fault)
                 return
             modern = True
@@ -204,28 +203,12 @@ class McpDoor:
         tool = request.tool if request.tool in _TOOLS else "(unknown)"
         self.relay.tally.called("tools/call", tool, error, (now - request.began) / 1000)
         if self.tracer is not None and request.call is not None:
-            self.tracer.called(
-                self.tracer.Call(
-                    tool=tool,
-                    agent=request.client.agent,
-                    began=request.began,
-                    ended=now,
-                    arguments=bytes(request.call.arguments),
-                    parent=request.trace,
-                    link=_header_trace(request.client.headers),
-                    rpc_id=str(request.rid),
-                    version=request.client.version,
-                    peer=request.client.peer,
-                    error=error,
-                    given=given,
-                    exchange=exchange,
-                )
-            )
+            self.tracer.called(_traced, tool, request, now, error, given, exchange)
 
-    def _count(self, method: Any, error: str, began: int) -> None:
+    def _count(self, method: Any, began: int) -> None:
         known = method in wire.MODERN_RESULTS or method in wire.LEGACY_RESULTS
         name = str(method) if known or method == "initialize" else "(other)"
-        self.relay.tally.called(name, "", error, (self.relay.clock.now() - began) / 1000)
+        self.relay.tally.called(name, "", "", (self.relay.clock.now() - began) / 1000)
 
     async def _given_later(
         self, request: ToolRequest, given: Awaitable[Any], answer: Answer
@@ -237,28 +220,25 @@ class McpDoor:
             self.over(request, str(wire.INTERNAL_ERROR), None, None)
             answer.fault(request.rid, Fault(500, wire.INTERNAL_ERROR, "Internal error"))
 
-    def _other(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> str:
-        """Serve what is no tool call; give the code of the error, or nothing."""
+    def _other(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> None:
         method = message.method
-        fault: Fault | None = None
         meta = wire.params(message.params).meta
         if client.version == wire.MODERN or (meta is not None and meta.version == wire.MODERN):
             fault = wire.check_modern(client.headers, message, None, meta)
             known = wire.MODERN_RESULTS.get(str(method))
-            if fault is None and known is not None:
+            if fault is None and known is None:
+                fault = Fault(404, wire.METHOD_NOT_FOUND, "Method not found")
+            if fault is not None:
+                answer.fault(rid, fault)
+            elif known is not None:
                 answer.result(rid, known)
-            else:
-                fault = fault or Fault(404, wire.METHOD_NOT_FOUND, "Method not found")
-        elif method == "initialize":
+            return
+        if method == "initialize":
             answer.result(rid, wire.initialized(wire.initialize(message.params).version))
         elif (known := wire.LEGACY_RESULTS.get(str(method))) is not None:
             answer.result(rid, known)
         else:
-            fault = Fault(200, wire.METHOD_NOT_FOUND, "Method not found")
-        if fault is None:
-            return ""
-        answer.fault(rid, fault)
-        return str(fault.code)
+            answer.fault(rid, Fault(200, wire.METHOD_NOT_FOUND, "Method not found"))
 
     def _notified(self, message: wire.Request, agent: str) -> None:
         """Old clients cancel with a notification. An id that two calls share cancels neither."""
@@ -373,6 +353,35 @@ def _trace(meta: wire.Meta | None, headers: Headers) -> str | None:
     if meta is not None:
         stated = carrier.taken(meta.traceparent, meta.tracestate, meta.baggage)
     return stated or _header_trace(headers)
+
+
+def _traced(
+    make: "type[ToolCall]",
+    tool: str,
+    request: ToolRequest,
+    ended: int,
+    error: str,
+    given: Done | None,
+    exchange: Exchange | None,
+) -> "ToolCall":
+    """Give a call that is over, for the tracer."""
+    client, call = request.client, request.call
+    return make(
+        tool=tool,
+        agent=client.agent,
+        began=request.began,
+        ended=ended,
+        arguments=call.arguments if call is not None else b"",
+        parent=request.trace,
+        link=_header_trace(client.headers),
+        rpc_id=str(request.rid),
+        version=client.version,
+        peer=client.peer,
+        port=client.port,
+        error=error,
+        given=given,
+        exchange=exchange,
+    )
 
 
 def _header_trace(headers: Headers) -> str | None:

@@ -58,6 +58,7 @@ class Client(msgspec.Struct, frozen=True, gc=False):
     json: bool
     sse: bool
     peer: str
+    port: int
     version: str | None
     """The protocol version it names, if it names one."""
 

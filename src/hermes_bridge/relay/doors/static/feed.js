@@ -5,8 +5,6 @@ import { h, icon } from "./dom.js";
 import { Row } from "./row.js";
 import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
-import { showPresence } from "./who.js";
-import { say } from "./words.js";
 
 const BLOCK = 50, MOST = 600, ROW_HEIGHT = 97;
 /** How many new rows may wait, and how many may be loaded, before the list begins anew. */
@@ -26,7 +24,7 @@ export class Feed {
     this.blocks = [];
     this.waiting = new Set();
     this.visible = new Set();
-    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": say.feed.name });
+    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": "Exchanges" });
     this.pill = h("button", { class: "new", hidden: true, on: { click: () => this.showNew() } });
     this.el = h("div", { class: "feed" }, this.pill, this.list);
     this.watchRows = new IntersectionObserver((entries) => {
@@ -130,12 +128,6 @@ export class Feed {
     }
   }
 
-  /** At midnight today becomes yesterday. */
-  newDay(today) {
-    if (this.today && this.today !== today) for (const block of this.blocks) { block.el.querySelector(":scope > .day")?.remove(); if (block.full) this.header(block); }
-    this.today = today;
-  }
-
   row(rid) {
     let view = this.views.get(rid);
     if (!view) {
@@ -186,9 +178,7 @@ export class Feed {
       let n = 0;
       for (const block of this.blocks) for (const rid of block.rids) {
         n += 1;
-        const el = this.views.get(rid)?.el;
-        el?.setAttribute("aria-posinset", String(n));
-        el?.setAttribute("aria-setsize", String(this.complete ? this.known.size : -1));
+        this.views.get(rid)?.el.setAttribute("aria-posinset", String(n));
       }
     };
     this.numbering = window.requestIdleCallback ? requestIdleCallback(number) : setTimeout(number, 200);
@@ -232,11 +222,16 @@ export class Feed {
   updatePill() {
     const n = this.waiting.size;
     this.pill.hidden = !n && !this.holes;
-    this.pill.replaceChildren(icon("up"), say.feed.fresh(n > 99 || this.holes ? "99+" : n));
+    this.pill.replaceChildren(icon("up"), `${n > 99 || this.holes ? "99+" : n} new`);
   }
 
   presence() {
-    for (const view of this.views.values()) showPresence(view.route, store.agents);
+    for (const view of this.views.values()) {
+      for (const dot of view.route.querySelectorAll("i[data-presence]")) {
+        const agent = store.agents.get(dot.dataset.presence);
+        if (agent && dot.className !== agent.presence) dot.className = agent.presence;
+      }
+    }
   }
 
   toggle(rid, open = !this.unfolded.has(rid)) {
@@ -268,7 +263,6 @@ export class Feed {
 
   /** Once a second: what is open and in view. */
   tick(at) {
-    this.newDay(dayKey(at));
     for (const rid of this.visible) {
       const view = this.views.get(rid);
       if (view && !view.row.ended_at) view.tick(at);
