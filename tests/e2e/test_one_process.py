@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.harness.relay import Make, relays
+from tests.harness.waits import eventually
 from websockets.asyncio.client import connect
 
 from hermes_bridge.contract.token import mint
@@ -88,6 +89,29 @@ async def test_a_gateway_that_dials_at_once_is_served(relays: Make, tmp_path: Pa
         assert json.loads(await gateway.recv())["type"] == "descriptor"
         await gateway.close()
     assert json.loads(relay.get("/ready")[1])["connector"] == "ok"
+
+
+async def test_a_connector_that_cannot_run_is_told_of_and_stops_no_ask(
+    relays: Make, tmp_path: Path
+) -> None:
+    first = relays(connector=section(tmp_path))
+    relay = relays(connector=section(tmp_path))
+    await eventually(lambda: relay.health()["connector"]["status"] == "down", "given up")
+    assert "does not run" in relay.health()["connector"]["cause"]
+    status, ready = relay.get("/ready")
+    assert (status, json.loads(ready)["connector"]) == (200, "down")
+    lines = relay.get("/metrics")[1].decode().splitlines()
+    assert "hermes_bridge_connector_up 0.0" in lines
+    assert "hermes_bridge_connector_store_up 0.0" in lines
+    assert not [line for line in lines if 'bot="echo-a"' in line]
+    async with (
+        asyncio.timeout(30),
+        FakeAgent(relay.bridge_url, relay.token("b"), turn),
+        FakeAgent(relay.bridge_url, relay.token("a")) as a,
+    ):
+        result = await a.call("ask_agent", {"to": "b", "message": "hello"})
+        assert result["answer"] == "you said hello"
+    assert "hermes_bridge_connector_up 1.0" in first.get("/metrics")[1].decode().splitlines()
 
 
 async def test_a_wrong_connector_section_ends_the_start_with_words(relays: Make) -> None:
