@@ -98,6 +98,34 @@ def test_the_dashboard_graphs_metrics_that_exist() -> None:
             check(target["expr"])
 
 
+UNITS = {"short", "percentunit", "reqps", "ops", "s", "bytes"}
+
+
+def test_each_panel_says_in_words_what_it_shows_and_asks_the_chosen_source() -> None:
+    """What Grafana's own types cannot tell (they were laid on the file once: `@grafana/schema` 12.1)."""
+    whole = board()
+    variables = {variable["name"] for variable in whole["templating"]["list"]}
+    source = {"type": "prometheus", "uid": "${source}"}
+    titles = []
+    for panel in whole["panels"]:
+        titles.append(panel["title"])
+        if panel["type"] == "row":
+            continue
+        assert panel["type"] in ("stat", "timeseries", "state-timeline")
+        assert re.fullmatch(r"[A-Z].{15,}[.]", panel["description"], re.S), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert panel["datasource"] == source
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        for target in panel["targets"]:
+            assert target["datasource"] == source
+            asked = set(re.findall(r"\$\{?(\w+)", target["expr"])) - {"__rate_interval"}
+            assert asked <= variables, target["expr"]
+            shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            known = set[str]().union(*(documented()[name] for name in parsed(target["expr"])[0]))
+            assert shown <= known | {"instance"}, target["legendFormat"]
+    assert all(titles) and len(set(titles)) == len(titles)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -182,6 +210,16 @@ def test_the_configuration_of_compose_is_one() -> None:
     loaded = config.load(DEPLOY / "config.yaml", env)
     assert loaded.db.driver == "postgres"
     assert [agent.name for agent in loaded.agents] == ["daniel-bot", "helpdesk-bot"]
+
+
+def test_the_image_is_checked_under_the_limits_of_compose() -> None:
+    relay = load("compose.yaml")["services"]["relay"]
+    limits = {"--read-only"} if relay["read_only"] else set()
+    limits |= {f"--tmpfs {path}" for path in relay["tmpfs"]}
+    limits |= {f"--cap-drop {name}" for name in relay["cap_drop"]}
+    limits |= {f"--security-opt {name.split(':')[0]}" for name in relay["security_opt"]}
+    [locked] = re.findall(r'^LOCKED = "(.*)"$', (DEPLOY / "check_image.py").read_text(), re.M)
+    assert set(re.split(r" (?=--)", locked)) == limits
 
 
 def test_the_image_is_unprivileged_healthy_and_ends_on_a_signal() -> None:

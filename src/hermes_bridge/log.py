@@ -60,9 +60,16 @@ def configure(*, level: str = "INFO", form: str = "line") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    loop = logging.getLogger("asyncio")
+    loop.setLevel(logging.ERROR)
+    loop.addFilter(_not_of_files)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _not_of_files(record: logging.LogRecord) -> bool:
+    """Drop what the loop says of missing files, once a second: `web/files.py` says it better."""
+    return "out of system resource" not in record.getMessage()
 
 
 class Quiet:

@@ -72,6 +72,7 @@ class Service:
         self._mcp = McpDoor(self.relay, verbs, tokens, origins=frozenset(config.allowed_origins))
         self._bridge = BridgeDoor(self.relay, verbs, tokens)
         self._ui = UiDoor(self.relay, config.ui, open_to_all=_is_loopback(config.listen.host))
+        self._ui.keeps = self._keeps
         self._exports: Exports | None = None
         self._tracer: Tracer | None = None
         self._trace_to(_targets(config))
@@ -188,6 +189,10 @@ class Service:
         server.should_exit = True
         if not await self.relay.journal.drain(_DRAIN_S):
             event(_log, "store.not_drained", logging.ERROR, rows=len(self.relay.journal))
+
+    def _keeps(self) -> int:
+        """Give for how many days exchanges are kept; 0 = that is not a matter of time."""
+        return 0 if self._config.db.driver == "memory" else self._config.retention_days
 
     async def _forget_old(self) -> None:
         """Keep the store within `retention_days`, or a store in memory within its rows."""

@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 from hermes_bridge import config as config_file
 from hermes_bridge.clock import wall_ms
 from hermes_bridge.ids import new_id
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from hermes_bridge.relay.sql.rows import exchange_row
 from hermes_bridge.serve import Service
 
@@ -172,6 +172,14 @@ class Bot:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def beaten(x: Exchange, *marks: tuple[Mark, int]) -> Exchange:
+    """Give the exchange with what happened to it: kinds and ms after its begin."""
+    for kind, after in marks:
+        x.mark(x.at + after, kind)
+    x.beats = len(x.marked(Mark.BEAT))
+    return x
 
 
 def ended(

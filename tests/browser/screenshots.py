@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes_bridge.clock import wall_ms
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from tests.browser.conftest import _FLAGS
-from tests.browser.running import PASSWORD, Bot, Running, ended, relay
+from tests.browser.running import PASSWORD, Bot, Running, beaten, ended, relay
 
 CONV = "019d2f0a-7b3e-7c41-9d55-2f6a8c1e0b47"
 ABOUT = {
@@ -100,7 +100,8 @@ def story() -> list[Exchange]:
         status=Status.TIMEOUT,
         late_answer="Not yet. The site manager is back on Thursday; I asked for an answer by noon.",
     )
-    form.marks, form.beats, form.attempt = [4000, -46_000], 1, 2
+    form.attempt = 2
+    beaten(form, (Mark.BEAT, 4000), (Mark.LOST, 42_000), (Mark.BACK, 46_000), (Mark.AGAIN, 46_000))
     form.late_at, form.fetched_at = form.ended_at + 42_000, form.ended_at + 68_000
     noon = ended(
         "helpdesk-bot",

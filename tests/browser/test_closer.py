@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from tests.browser.conftest import Tab
-from tests.browser.running import Bot, ended, relay
+from tests.browser.running import Bot, beaten, ended, relay
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Tab]
@@ -18,7 +18,7 @@ def family() -> list[Exchange]:
     first = ended("a-bot", "b-bot", "hello", conv="c-1", ago=400_000)
     parent = ended("a-bot", "b-bot", "which badge?", conv="c-1", ago=300_000, took=60_000)
     parent.trace, parent.attempt = TRACE, 2
-    parent.marks = [-46_001]
+    beaten(parent, (Mark.LOST, 42_000), (Mark.BACK, 46_000), (Mark.AGAIN, 46_000))
     nested = ended("b-bot", "c-bot", "who keeps the badges?", conv="c-2", ago=290_000)
     nested.depth, nested.chain = 1, ("a-bot",)
     return [first, parent, nested]
@@ -41,7 +41,7 @@ def test_an_exchange_leads_to_its_trace_its_turn_and_its_parent(tab: Open) -> No
         page.wait_for_url(f"**/ui/c/c-1#r={rows[1].rid}")
         marked = page.locator(".turn.marked")
         assert "which badge?" in marked.inner_text()
-        assert "The link was lost once and came back." in marked.inner_text()
+        assert "The link was lost once and came back after 4 s." in marked.inner_text()
         assert page.locator(".kv a").get_attribute("href") == target
 
 

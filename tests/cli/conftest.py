@@ -1,17 +1,17 @@
 """A real relay in a process of its own, and the command line as a person calls it."""
 
+import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
 import pytest
+from tests.harness.waits import until
 
 ENV = {
     k: v for k, v in os.environ.items() if not k.startswith(("HERMES", "DATABASE", "HOST", "PORT"))
@@ -44,13 +44,6 @@ class Cli:
         return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path)
@@ -75,14 +68,15 @@ def serving(cli: Cli) -> Iterator[Callable[[], str]]:
             )
         running.append(process)
         base = f"http://127.0.0.1:{port}"
-        for _ in range(400):
+
+        def ready() -> bool:
             assert process.poll() is None, (cli.folder / "relay.log").read_text()
-            try:
-                with urlopen(f"{base}/health", timeout=2):
-                    return base
-            except OSError:
-                time.sleep(0.025)
-        raise AssertionError("the relay did not become ready")
+            with contextlib.suppress(OSError), urlopen(f"{base}/health", timeout=30):
+                return True
+            return False
+
+        until(ready, "the relay ready", 60)
+        return base
 
     yield start
     for process in running:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Cli, free_port
+from tests.cli.conftest import Cli
+from tests.harness.relay import free_port
 
 from hermes_bridge import config
 from hermes_bridge.cli.main import _VERBS
@@ -27,8 +28,7 @@ def agent(base: str, token: str) -> Iterator[None]:
     async def live() -> None:
         async with FakeAgent(base.replace("http", "ws") + "/bridge/connect", token, turn):
             ready.set()
-            while not stop.is_set():
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(stop.wait)
 
     thread = threading.Thread(target=asyncio.run, args=(live(),))
     thread.start()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.connector.hub import Hub
 from tests.connector.probe import Gateway
+from tests.harness.waits import eventually
 
 from hermes_bridge.connector.config import configure
 from hermes_bridge.connector.process import Process
@@ -84,9 +85,9 @@ class Rig:
             if bot in room.members
         ]
         await self.hub.until(lambda: all(self.hub.listens(*place) for place in places))
-        async with asyncio.timeout(30):
-            while self.connector._backfill._running or not self._online():
-                await asyncio.sleep(0.01)
+        await eventually(
+            lambda: not self.connector._backfill._running and self._online(), "listening"
+        )
 
     def _online(self) -> bool:
         platforms = self.connector.state.platforms
@@ -115,9 +116,8 @@ class Rig:
 
     async def settled(self) -> None:
         """Wait until everything that is owed was acknowledged."""
-        async with asyncio.timeout(30):
-            while any(self.connector.state.inbox.depth(bot)[0] for bot in self.bots):
-                await asyncio.sleep(0.01)
+        depth = self.connector.state.inbox.depth
+        await eventually(lambda: not any(depth(bot)[0] for bot in self.bots), "settled")
 
     async def close(self) -> None:
         for gateway in self.gateways:

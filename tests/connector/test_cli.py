@@ -1,6 +1,5 @@
 """The command's verbs against a hub and a running connector."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 from tests.connector.rig import Rig, rig
+from tests.harness.waits import eventually
 
 from hermes_bridge.cli.connector import connector
 
@@ -47,9 +47,7 @@ async def test_status_shows_what_waits(tmp_path: Path) -> None:
         call = caller(r, tmp_path)
         await r.joined("b")
         await r.hub.say("dm-a", "ada", "hi")
-        async with _bounded():
-            while r.connector.state.inbox.depth("a")[0] != 1:
-                await _tick()
+        await eventually(lambda: r.connector.state.inbox.depth("a")[0] == 1, "in the inbox")
         done = await to_thread.run_sync(call, "status")
         assert "a: account online, gateway absent, 1 waiting" in done.output
         assert "b: account online, gateway connected, nothing waiting" in done.output
@@ -72,9 +70,7 @@ async def test_parked_messages_are_listed_replayed_and_dropped(
         await deaf.got(2)
         await r.hub.say("room", "ada", "@a poison two")
         await deaf.got(4)
-        async with _bounded():
-            while r.connector.state.counts["inbound.parked"] < 2:
-                await _tick()
+        await eventually(lambda: r.connector.state.counts["inbound.parked"] == 2, "parked")
         await r.connector.state.store.flush()
         listed = json.loads((await to_thread.run_sync(call, "inbox", "list", "--json")).output)
         assert [(row["state"], "text" in row) for row in listed] == [("parked", False)] * 2
@@ -86,9 +82,13 @@ async def test_parked_messages_are_listed_replayed_and_dropped(
         good = await r.joined("a")
         assert (await good.got(1))[0]["text"] == "poison one"
         await r.settled()
-        async with _bounded():
-            while json.loads((await to_thread.run_sync(call, "inbox", "list", "--json")).output):
-                await _tick()
+
+        async def empty() -> bool:
+            return not json.loads(
+                (await to_thread.run_sync(call, "inbox", "list", "--json")).output
+            )
+
+        await eventually(empty, "empty")
         assert len(good.events) == 1
 
 
@@ -101,11 +101,3 @@ async def test_orders_that_make_no_sense_are_refused(tmp_path: Path) -> None:
             assert "ERROR:" in done.output
         empty = await to_thread.run_sync(call, "inbox", "list")
         assert "The inbox is empty" in empty.output
-
-
-def _bounded() -> asyncio.Timeout:
-    return asyncio.timeout(10)
-
-
-async def _tick() -> None:
-    await asyncio.sleep(0.05)

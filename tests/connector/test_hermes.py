@@ -6,7 +6,7 @@ A gateway takes seconds to start, so one pair a version serves every test; what 
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from anyio import to_thread
 from tests.connector.rig import Rig, rig
-from tests.harness.fixtures import made_gateways
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Call, Say, ScriptedModel
 from tests.harness.venvs import Venv
@@ -73,35 +72,20 @@ def settings(r: Rig, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def llm(hermes: Venv) -> Iterator[ScriptedModel]:
-    """A model a version: what one was told must not answer the other's first words."""
-    with ScriptedModel() as model:
-        model.when("are you warm", Say("warm"))
-        yield model
-
-
-@pytest.fixture(scope="module")
-def shared(
-    request: pytest.FixtureRequest,
-    hermes: Venv,
-    llm: ScriptedModel,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[..., Gateway]]:
-    yield from made_gateways(request, hermes, llm, tmp_path_factory.mktemp("gateways"))
-
-
-@pytest.fixture(scope="module")
 async def world(
-    shared: Callable[..., Gateway], llm: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
+    module_gateways: Callable[..., Gateway],
+    module_llm: ScriptedModel,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[World]:
+    module_llm.when("are you warm", Say("warm"))
     async with rig(tmp_path_factory.mktemp("rig"), "a", "b", start=False) as r:
         r.rows[0]["owners"] = ["ada"]
         r.hub.room("dm-eve", "eve", "a")
         await r.start()
         assert r.process is not None
         r.settings["port"] = r.process.address[1]  # the same after a restart
-        a, b = (shared(name, start=False, **settings(r, name)) for name in ("a", "b"))
-        made = World(r, llm, a.launch(), b.launch())
+        a, b = (module_gateways(name, start=False, **settings(r, name)) for name in ("a", "b"))
+        made = World(r, module_llm, a.launch(), b.launch())
         for one in (a, b):
             await to_thread.run_sync(one.wait_ready, 120)
         for name in ("a", "b"):

@@ -182,13 +182,12 @@ async def test_where_nobody_listens_nothing_was_sent() -> None:
 
 
 async def test_no_more_connections_than_allowed_are_opened() -> None:
-    gate = asyncio.Event()
+    gate, waiting = asyncio.Event(), asyncio.Event()
 
     class Slow(Server):
         async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections += 1
+            waiting.set()
             await gate.wait()
-            self.connections -= 1
             await super().serve(reader, writer)
 
     server = Slow()
@@ -196,11 +195,9 @@ async def test_no_more_connections_than_allowed_are_opened() -> None:
     made = Pool(f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}", most=3)
     calls = [asyncio.create_task(ask(made)) for _ in range(10)]
     async with asyncio.timeout(30):
-        while server.connections < 3:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        assert server.connections == 3
+        await waiting.wait()
         gate.set()
         assert await asyncio.gather(*calls) == [b"200 ok"] * 10
+    assert server.connections == 3, "the ten shared three"
     made.close()
     running.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.connector.rig import rig
+from tests.harness.waits import eventually
 from websockets.exceptions import InvalidStatus
 
 from hermes_bridge.contract.token import mint
@@ -133,9 +134,7 @@ async def test_one_connection_too_many_is_refused_with_words_and_hurts_nobody(
         assert b"max_connections" in (refused.value.response.body or b"")
         assert (await first.act("send", "room", content="still here"))["success"] is True
         await r.gateways[-2].close()
-        async with asyncio.timeout(10):
-            while len(r.connector.state.links) > 17:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(r.connector.state.links) <= 17, "one gone")
         again = await r.joined("b")
         send = {"op": "send", "chat_id": "room", "content": "back"}
         assert (await again.result(await again.ask(send, request="back")))["success"] is True
@@ -180,10 +179,9 @@ async def test_two_bots_share_a_connection_only_with_one_gateway_and_secret(tmp_
 @pytest.mark.clause("relay.hello.4")
 async def test_a_connection_without_a_hello_is_closed(tmp_path: Path) -> None:
     async with rig(tmp_path, hello_timeout_ms=200) as r:
+        kept = await r.joined("a")
         gateway = await r.gateway("a").dial()
         assert (await gateway.ended())[0] == 1002
-        kept = await r.joined("a")
-        await asyncio.sleep(0.4)
         assert (await kept.act("typing", "room"))["success"] is True
 
 
@@ -263,17 +261,19 @@ async def test_an_identity_that_is_taken_away_during_an_operation_does_not_act_a
     async with rig(tmp_path, "a") as r:
         a = await r.joined("a")
         r.hub.faults.post_gate = asyncio.Event()
-        first = await a.ask({"op": "send", "chat_id": "room", "content": "in flight"})
-        second = await a.ask({"op": "send", "chat_id": "room", "content": "queued"})
+        await a.ask({"op": "send", "chat_id": "room", "content": "in flight"})
+        await a.ask({"op": "send", "chat_id": "room", "content": "queued"})
         await r.hub.until(lambda: r.hub.calls["post"] == 1)
         r.rows[0]["gatewayId"] = "gw-other"
         r.write()
         await r.connector.reload()
         r.hub.faults.post_gate.set()
         assert (await a.ended())[0] == 1002
-        await asyncio.sleep(0.2)
-        assert [post["content"] for post in r.hub.posts] == ["in flight"]
-        del first, second
+        heir = await r.joined("a", gateway="gw-other")
+        send = {"op": "send", "chat_id": "room", "content": "of its new gateway"}
+        said = await heir.result(await heir.ask(send, request="heir"))
+        assert said["success"] is True, said
+        assert [post["content"] for post in r.hub.posts] == ["in flight", "of its new gateway"]
 
 
 @pytest.mark.clause("relay.identity.4", "relay.health.1")

@@ -7,10 +7,10 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pytest
 from tests.connector.hub import Hub
 from tests.connector.players import hub_with, lines_of, rows_of
 from tests.connector.probe import Gateway
+from tests.harness.relay import free_port
+from tests.harness.waits import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -28,11 +30,7 @@ WINDOW_S = 3.0
 """How long before a kill an ack may be forgotten (a commit of acks; generous for a busy machine)."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+Kill = Callable[[], Coroutine[None, None, None]]
 
 
 class Child:
@@ -165,76 +163,109 @@ class Story:
             places[message] = place
 
 
-@pytest.mark.clause("relay.inbox.1", "relay.inbox.3", "relay.cursor.1", "relay.cursor.3")
-async def test_500_messages_survive_kills_of_connector_hub_and_gateways(tmp_path: Path) -> None:
-    """kill -9 of each of four processes, three times, at random moments of 500 messages."""
-    dice = random.Random(5)
-    names, said = ("a", "b"), tmp_path / "said"
-    got = {name: tmp_path / f"got-{name}" for name in names}
-    port = free_port()
-    child = Child(tmp_path, port, rows_of(*names))
-    hub = Player(tmp_path, "hub", str(port), str(said), *names)
-    bots = [Player(tmp_path, "gateway", child.url, name, str(got[name])) for name in names]
-    kills: list[float] = []
+class Cast:
+    """A hub, a connector and the gateways of two bots, each a process, with their journals."""
 
-    async def kill_connector() -> None:
-        await child.end(signal.SIGKILL)
-        kills.append(time.monotonic())
-        await child.start()
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        self.dice, self.said = dice, folder / "said"
+        self.got = {name: folder / f"got-{name}" for name in ("a", "b")}
+        port = free_port()
+        self.child = Child(folder, port, rows_of(*self.got))
+        self.hub = Player(folder, "hub", str(port), str(self.said), *self.got)
+        self.bots = {
+            name: Player(folder, "gateway", self.child.url, name, str(journal))
+            for name, journal in self.got.items()
+        }
+        self.players = [self.hub, *self.bots.values()]
+        self.kills: list[float] = []
+        """When the connector was killed."""
 
-    async def kill_player(player: Player) -> None:
+    async def start(self) -> None:
+        await self.hub.start()
+        await self.child.start()
+        for bot in self.bots.values():
+            await bot.start()
+        await self.all_hear(90)  # a new account has no past: it must be there first
+
+    async def end(self) -> None:
+        for player in self.players:
+            await player.kill()
+        await self.child.end(signal.SIGTERM)
+
+    async def all_hear(self, seconds: float) -> None:
+        """Call until a call of now has reached every bot: what was on its way came before it."""
+        old = {row["id"] for row in lines_of(self.said)}
+
+        def heard() -> bool:
+            return all(any(n["id"] not in old for n in lines_of(j)) for j in self.got.values())
+
+        async with asyncio.timeout(seconds):
+            while not heard():
+                self.hub.tell({"room": "room", "text": f"@a @b {CALL}"})
+                await asyncio.sleep(0.3)
+
+    def plan(self) -> list[Kill]:
+        """Every process a few times, in any order."""
+        victims: list[Kill] = [self.kill_connector]
+        victims += [functools.partial(self.kill_player, each) for each in self.players]
+        plan = [victim for victim in victims for _ in range(ROUNDS)]
+        self.dice.shuffle(plan)
+        return plan
+
+    async def kill_connector(self) -> None:
+        await self.child.end(signal.SIGKILL)
+        self.kills.append(time.monotonic())
+        await self.child.start()
+
+    async def kill_player(self, player: Player) -> None:
         await player.kill()
         await player.start()
 
-    victims = [kill_connector, *(functools.partial(kill_player, each) for each in (hub, *bots))]
-    plan = [victim for victim in victims for _ in range(ROUNDS)]
-    dice.shuffle(plan)
-    moments = sorted(dice.sample(range(MESSAGES), len(plan)))
-
-    async def talk(group: asyncio.TaskGroup) -> None:
+    async def talk(self, group: asyncio.TaskGroup) -> None:
         """Say everything; what a dead hub did not hear is said again. Nobody waits for a kill."""
-        count = killed = 0
+        plan, count = self.plan(), 0
+        moments = sorted(self.dice.sample(range(MESSAGES), len(plan)))
         killing: asyncio.Task[None] | None = None
-        while count < MESSAGES or killed < len(plan):
-            kind = dice.randrange(3)
+        while count < MESSAGES or plan:
+            kind = self.dice.randrange(3)
             room, text = [("dm-a", "hi"), ("dm-b", "hi"), ("room", "@a @b hi")][kind]
             if count < MESSAGES:
-                hub.tell({"room": room, "text": f"{text} {count}"})
-            await asyncio.sleep(dice.random() * 0.03)
-            count = sum(CALL not in row["content"] for row in lines_of(said))
-            if killing is None or killing.done():
-                for player in (hub, *bots):
-                    player.check_alive()
-            due = killed < len(plan) and moments[killed] <= count
-            if due and (killing is None or killing.done()):
-                killing = group.create_task(plan[killed]())
-                killed += 1
+                self.hub.tell({"room": room, "text": f"{text} {count}"})
+            await asyncio.sleep(self.dice.random() * 0.03)
+            count = sum(CALL not in row["content"] for row in lines_of(self.said))
+            if killing is not None and not killing.done():
+                continue
+            for player in self.players:
+                player.check_alive()
+            if plan and moments[0] <= count:
+                killing = group.create_task(plan.pop(0)())
+                del moments[0]
 
+    def story(self, name: str) -> Story:
+        return Story(name, self.said, self.got[name])
+
+    def all_told(self) -> bool:
+        return all(self.story(name).whole for name in self.got)
+
+
+@pytest.mark.clause("relay.inbox.1", "relay.inbox.3", "relay.cursor.1", "relay.cursor.3")
+async def test_500_messages_survive_kills_of_connector_hub_and_gateways(tmp_path: Path) -> None:
+    """kill -9 of each of four processes, three times, at random moments of 500 messages."""
+    cast = Cast(tmp_path, random.Random(5))
     try:
-        await hub.start()
-        await child.start()
-        for bot in bots:
-            await bot.start()
-        async with asyncio.timeout(90):  # a new account has no past: it must be there first
-            while not all(lines_of(each) for each in got.values()):
-                hub.tell({"room": "room", "text": f"@a @b {CALL}"})
-                await asyncio.sleep(0.3)
+        await cast.start()
         async with asyncio.TaskGroup() as group:
-            await talk(group)
-        async with asyncio.timeout(150):
-            while not all(Story(name, said, got[name]).whole for name in names):
-                await asyncio.sleep(0.2)
-        await asyncio.sleep(0.5)
+            await cast.talk(group)
+        await eventually(cast.all_told, "all told", 150)
+        await cast.all_hear(30)
     finally:
-        for player in (hub, *bots):
-            await player.kill()
-        await child.end(signal.SIGTERM)
-    for name, bot in zip(names, bots, strict=True):
-        story = Story(name, said, got[name])
+        await cast.end()
+    for name, bot in cast.bots.items():
+        story = cast.story(name)
         assert len(story.wanted) > MESSAGES / 3
         assert set(story.got) == set(story.wanted), "somebody else's message"
         story.check_order()
-        story.explain_repeats(kills + bot.deaths)
+        story.explain_repeats(cast.kills + bot.deaths)
         story.seen_by_hermes_022()
 
 
@@ -262,9 +293,7 @@ async def test_sighup_reads_the_table_again(tmp_path: Path) -> None:
         await Gateway(child.url, "gw-b", "secret-of-b").join("b")
         child.file.write_text("nonsense")
         child.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(10):
-            while "reload.failed" not in child.log():
-                await asyncio.sleep(0.05)
+        await eventually(lambda: "reload.failed" in child.log(), "refused")
         assert await child.end(signal.SIGTERM) == 0
 
 

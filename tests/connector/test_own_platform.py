@@ -81,11 +81,12 @@ async def test_a_platform_that_fails_is_run_again_and_takes_nothing_with_it(
     config = configure({"identities": [row], "port": 0, "state_dir": str(tmp_path)}, {})
     fragile = Fragile()
     process = Process(config, platforms={"bare": fragile})
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(process.run(signals=False))
         await fragile.again.wait()
         await process.serving.wait()
         process.stop()
+    assert fragile.runs == 2
 
 
 @pytest.mark.anyio

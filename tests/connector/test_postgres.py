@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 
 @pytest.mark.clause("relay.inbox.8")
-async def test_a_store_has_one_connector_also_across_machines(postgres_url: str) -> None:
+async def test_a_store_has_one_connector_also_across_machines(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """T56: a lease, by the database's clock. What holds it may stop, be killed, or be cut off."""
     stores = [database(postgres_url, "unused") for _ in range(3)]
     await stores[0].open(sql.SCHEMA)
@@ -30,8 +32,17 @@ async def test_a_store_has_one_connector_also_across_machines(postgres_url: str)
         await second.take()
         with pytest.raises(StoreTaken, match="taken the store over"):
             await first.keep()
+        tried = asyncio.Event()
+
+        async def look() -> str | None:
+            tried.set()
+            return await Lease._try(third)
+
+        monkeypatch.setattr(third, "_try", look)
         waiting = asyncio.create_task(third.take())
-        await asyncio.sleep(0.2)
+        for _ in range(2):  # when it tries again, it was refused before
+            await tried.wait()
+            tried.clear()
         assert not waiting.done()
         await second.give_back()  # as at a stop: the next one has it at once
         await waiting

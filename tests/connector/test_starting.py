@@ -8,18 +8,20 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
 from tests.connector.probe import Gateway
 from tests.harness.venvs import Venv
+from tests.harness.waits import eventually
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from hermes_bridge.connector.config import configure
 from hermes_bridge.connector.connector import Connector
 from hermes_bridge.connector.doors.asgi import Doors
+from hermes_bridge.connector.doors.gateway import Receive, Scope, Send
 from hermes_bridge.connector.process import Inside
 from hermes_bridge.contract.token import mint
 from hermes_bridge.db.base import Schema
@@ -30,6 +32,20 @@ from hermes_bridge.web import serving
 pytestmark = pytest.mark.anyio
 SECRET = "secret-of-a"
 IDENTITY = {"botId": "a", "token": "t", "gatewayId": "gw-a", "secret": SECRET, "platform": "echo"}
+
+
+class Counting:
+    """Doors that count who is inside."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors, self.inside = doors, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.inside += 1
+        try:
+            await self._doors(scope, receive, send)
+        finally:
+            self.inside -= 1
 
 
 class SlowStore(SqliteDatabase):
@@ -45,6 +61,15 @@ class SlowStore(SqliteDatabase):
             raise DatabaseDown("the store does not answer")
         await self.gate.wait()
         await super().open(*schemas)
+
+
+class Starting(NamedTuple):
+    """A connector that is not there yet."""
+
+    address: str
+    store: SlowStore
+    connector: Connector
+    doors: Counting
 
 
 @asynccontextmanager
@@ -63,17 +88,16 @@ async def served(doors: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def starting(
-    tmp_path: Path, *, hold_s: float = 30
-) -> AsyncIterator[tuple[str, SlowStore, Connector]]:
+async def starting(tmp_path: Path, *, hold_s: float = 30) -> AsyncIterator[Starting]:
     """A connector whose store is held, behind its doors."""
     config = configure({"identities": [IDENTITY], "state_dir": str(tmp_path)}, {})
     store = SlowStore()
     connector = Connector(config, store)
     life = asyncio.create_task(connector.run())
     try:
-        async with served(Doors(connector, hold_s=hold_s)) as address:
-            yield address, store, connector
+        doors = Counting(Doors(connector, hold_s=hold_s))
+        async with served(doors) as address:
+            yield Starting(address, store, connector, doors)
     finally:
         life.cancel()
         await asyncio.wait([life])
@@ -82,15 +106,13 @@ async def starting(
 
 @pytest.mark.clause("relay.start.1")
 async def test_who_comes_early_is_served_when_the_connector_is_there(tmp_path: Path) -> None:
-    async with starting(tmp_path) as (address, store, _), aiohttp.ClientSession() as http:
+    async with starting(tmp_path) as (address, store, _, doors), aiohttp.ClientSession() as http:
         gateway = Gateway(f"ws://{address}/relay", "gw-a", SECRET)
         dialling = asyncio.create_task(gateway.dial())
         asking = asyncio.create_task(http.get(f"http://{address}/relay/media/x"))
         async with asyncio.timeout(30):
-            while not store.tries:
-                await asyncio.sleep(0)
-            done, _ = await asyncio.wait([dialling, asking], timeout=0.2)
-            assert not done, "a door answered before the connector was there"
+            await eventually(lambda: store.tries and doors.inside == 2, "two wait inside")
+            assert not (dialling.done() or asking.done())
             store.gate.set()
             await dialling
             assert (await gateway.hello("a", "echo"))["type"] == "descriptor"
@@ -101,7 +123,7 @@ async def test_who_comes_early_is_served_when_the_connector_is_there(tmp_path: P
 @pytest.mark.clause("relay.start.2")
 async def test_a_start_that_takes_too_long_is_answered_503_at_every_door(tmp_path: Path) -> None:
     async with (
-        starting(tmp_path, hold_s=0.05) as (address, store, connector),
+        starting(tmp_path, hold_s=0.05) as (address, store, connector, _),
         aiohttp.ClientSession() as http,
     ):
         with pytest.raises(InvalidStatus) as refused:
@@ -127,7 +149,7 @@ async def test_a_start_that_takes_too_long_is_answered_503_at_every_door(tmp_pat
 async def test_who_leaves_while_it_waits_hurts_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with starting(tmp_path) as (address, store, _):
+    async with starting(tmp_path) as (address, store, _, doors):
         host, port = address.split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -135,8 +157,8 @@ async def test_who_leaves_while_it_waits_hurts_nobody(
         head = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         writer.write(f"GET /relay HTTP/1.1\r\n{head}{key}{token}\r\n".encode())
         await writer.drain()
+        await eventually(lambda: doors.inside == 1, "it waits inside")
         writer.transport.abort()
-        await asyncio.sleep(0.1)
         store.gate.set()
         gateway = Gateway(f"ws://{address}/relay", "gw-a", SECRET)
         async with asyncio.timeout(30):
@@ -158,8 +180,7 @@ async def test_a_connector_whose_store_was_down_says_so_and_comes_up_by_itself(
     assert inside.report() == {"status": "starting"}
     life = asyncio.create_task(inside.beside())
     async with served(inside.doors) as address, asyncio.timeout(30):
-        while store.tries < 2:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: store.tries >= 2, "tried again")
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://{address}/relay")
         assert refused.value.response.status_code == 503
@@ -167,8 +188,7 @@ async def test_a_connector_whose_store_was_down_says_so_and_comes_up_by_itself(
         assert "the store does not answer" in inside.report()["cause"]
         store.down = False
         store.gate.set()
-        while inside.report()["status"] == "down":
-            await asyncio.sleep(0.01)
+        await eventually(lambda: inside.report()["status"] != "down", "up")
         gateway = Gateway(f"ws://{address}/relay", "gw-a", SECRET)
         await gateway.dial()
         assert (await gateway.hello("a", "echo"))["type"] == "descriptor"
@@ -185,7 +205,7 @@ async def test_a_connector_whose_store_was_down_says_so_and_comes_up_by_itself(
 async def test_hermes_own_transport_gets_its_descriptor_from_a_connector_that_starts(
     hermes: Venv, tmp_path: Path
 ) -> None:
-    async with starting(tmp_path) as (address, store, _):
+    async with starting(tmp_path) as (address, store, _, doors):
         process = await asyncio.create_subprocess_exec(
             str(hermes.python), "-c", _DIAL, f"ws://{address}/relay", SECRET,
             stdout=asyncio.subprocess.PIPE,
@@ -193,7 +213,7 @@ async def test_hermes_own_transport_gets_its_descriptor_from_a_connector_that_st
         assert process.stdout is not None
         async with asyncio.timeout(60):
             assert (await process.stdout.readline()).strip() == b"dialling"
-            await asyncio.sleep(0.3)
+            await eventually(lambda: doors.inside, "it waits inside", 60)
             store.gate.set()
             answer = json.loads(await process.stdout.readline())
             await process.wait()

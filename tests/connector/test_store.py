@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.harness.waits import eventually
 
 from hermes_bridge.clock import SystemClock
 from hermes_bridge.connector.core.inbox import Entry
@@ -17,12 +18,17 @@ pytestmark = pytest.mark.anyio
 
 
 class Slow(SqliteDatabase):
-    """A database whose writes wait at a gate."""
+    """A database whose writes wait at a gate, if there is one."""
 
     gate: asyncio.Event | None = None
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.waiting = asyncio.Event()
+
     async def write(self, *work: Statement | Upsert) -> None:
         if self.gate is not None:
+            self.waiting.set()
             await self.gate.wait()
         await super().write(*work)
 
@@ -42,13 +48,12 @@ async def test_a_write_that_a_stop_interrupts_is_written_by_the_last_flush(tmp_p
     kept, done = entry(store, 1), entry(store, 2)
     store.add(kept)
     store.add(done)
-    async with asyncio.timeout(5):
-        while len(told) < 2:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(told) == 2, "told")
     database.gate = asyncio.Event()
     store.over(done)
     store.cursors("a", {"room": "2026-01-01T00:00:00Z"})
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(30):
+        await database.waiting.wait()
     writer.cancel()
     await asyncio.wait([writer])
     database.gate = None

@@ -85,15 +85,15 @@ async def test_while_it_is_known_to_be_down_nobody_waits_for_it(
         await asyncio.sleep(0.005)
     assert answers > 20  # most of them at once, some after the whole timeout
     await anyio.to_thread.run_sync(postgres_server.thaw)
-
-    async def works() -> bool:
-        try:
-            return bool(await store.read("SELECT 1"))
-        except DatabaseDown:
-            return False
-
-    await eventually(works, "read again")
+    await eventually(lambda: readable(store), "read again")
     await store.close()
+
+
+async def readable(store: PostgresDatabase) -> bool:
+    try:
+        return bool(await store.read("SELECT 1"))
+    except DatabaseDown:
+        return False
 
 
 async def test_a_statement_that_hangs_is_given_up_in_time(
@@ -114,6 +114,32 @@ async def test_a_statement_that_hangs_is_given_up_in_time(
     )
     assert left == 0
     await other.close()
+
+
+async def test_a_write_that_hangs_keeps_no_reader_out(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    await store.write(thing("before"))
+    other = await asyncpg.connect(postgres_url)
+    async with other.transaction():
+        await other.execute("LOCK TABLE things IN EXCLUSIVE MODE")  # writers wait, readers do not
+        await down(store.write(thing("a")), 2)
+        assert await names(store) == {"before"}
+        assert await store.scan("SELECT name FROM things") == [("before",)]
+        await down(store.write(thing("a")), 2)
+    await other.close()
+
+
+async def test_reads_that_hang_keep_no_writer_out(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    slow = "SELECT count(*) FROM things, pg_sleep(5)"
+    await down(store.read(slow), 2)
+    await down(store.read("SELECT 1"), 0)  # not tried
+    await down(store.scan("SELECT 1"), 0)
+    await store.write(thing("a"))
+    await eventually(lambda: readable(store), "reads are tried again")
+    assert await names(store) == {"a"}
 
 
 async def test_a_slow_scan_does_not_hold_up_a_read(store: PostgresDatabase) -> None:
@@ -137,6 +163,7 @@ async def test_a_full_disk_is_down_and_not_bad_data(
         "CREATE TRIGGER full_disk BEFORE INSERT ON things EXECUTE FUNCTION full_disk()"
     )
     assert "DiskFull" in await down(store.write(thing("a")), 1)
+    assert await names(store) == set()  # at once: what is there can be read
     await other.execute("DROP TRIGGER full_disk ON things")
     await asyncio.sleep(0.2)
     await store.write(thing("a"))
@@ -149,6 +176,22 @@ async def test_a_read_only_server_is_down(store: PostgresDatabase, postgres_url:
     await other.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     second = PostgresDatabase(postgres_url)
     assert "read-only" in await down(second.write(thing("a")), 2)
+    await second.close()
+    await other.close()
+
+
+async def test_a_read_only_server_with_all_tables_can_be_read(
+    store: PostgresDatabase, postgres_url: str
+) -> None:
+    """As a replica is: `export` and `search` need no right to write."""
+    await store.write(thing("a"))
+    other = await asyncpg.connect(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    await other.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    second = PostgresDatabase(postgres_url)
+    await second.open(SCHEMA)
+    assert "read-only" in await down(second.write(thing("b")), 2)
+    assert await names(second) == {"a"}
     await second.close()
     await other.close()
 

@@ -55,6 +55,17 @@ async def test_a_locked_file_is_down_for_writers_only_and_not_for_long(
     other.close()
 
 
+async def test_a_locked_file_with_all_tables_can_be_opened_and_read(store: SqliteDatabase) -> None:
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    second = SqliteDatabase(store.path, busy_ms=50)
+    await second.open(SCHEMA)
+    assert await names(second) == {"first"}
+    await second.close()
+    other.execute("COMMIT")
+    other.close()
+
+
 async def test_a_removed_file_is_made_again(store: SqliteDatabase) -> None:
     shutil.rmtree(Path(store.path).parent)
     await store.write(thing("second"))

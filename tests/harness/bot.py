@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -115,9 +114,10 @@ class Bot:
         async with asyncio.timeout(timeout):
             return await self._wakes.get()
 
-    async def no_wake(self, within: float) -> None:
-        with pytest.raises(TimeoutError):
-            await self.wake(within)
+    async def no_wake(self) -> None:
+        """Fail if there is a wake: what the relay wrote before it answers a call has come by then."""
+        await self.lives()
+        assert self._wakes.empty(), self._wakes.get_nowait()
 
     async def cancelled(self, timeout: float = WAIT_S) -> Json:
         """The next `cancel` frame."""
@@ -130,24 +130,29 @@ class Bot:
         args: Mapping[str, Any] | None = None,
         *,
         turn: str | None = None,
+        trace: Any = None,
         timeout: float = WAIT_S,
     ) -> Any:
         """A `call` frame; returns the verb's result."""
         call_id = next(self._ids)
         answer = self._results[call_id] = asyncio.get_running_loop().create_future()
-        more = {} if turn is None else {"request_id": turn}
+        more = {k: v for k, v in (("request_id", turn), ("trace", trace)) if v is not None}
         await self.send(type="call", id=call_id, tool=tool, args=dict(args or {}), **more)
         async with asyncio.timeout(timeout):
             return await answer
 
-    async def reply(self, rid: str, answer: str, **more: Any) -> Any:
+    async def reply(self, rid: str, answer: str, *, trace: Any = None, **more: Any) -> Any:
         """Answer a wake: with a `call`, or through MCP as the seed's bots do."""
         args = {"request_id": rid, "answer": answer, **more}
         if self.hello:
-            return await self.call("reply", args)
+            return await self.call("reply", args, trace=trace)
         if self._mcp is None:
             self._mcp = Mcp(self.relay, self.name, token=self.token)
         return await self._mcp.tool("reply", args)
+
+    async def lives(self) -> None:
+        """Fail unless the link still answers."""
+        assert await self.call("list_agents")
 
     async def beating(self, rid: str, every: float) -> None:
         """Beat for ever (to be cancelled)."""

@@ -28,7 +28,8 @@ LONG_FIRST = (
     "tests/plugins/http_callback/",
 )
 SHARED = {
-    f"tests/e2e/hermes/test_{name}.py": "two bots" for name in ("answers", "bots", "restarts")
+    f"tests/e2e/hermes/test_{name}.py": "two bots"
+    for name in ("answers", "bots", "restarts", "traces")
 }
 VERSION = re.compile(rf"\[({'|'.join(map(re.escape, HERMES))})[]-]")
 

@@ -63,12 +63,33 @@ def llm() -> Iterator[ScriptedModel]:
         yield model
 
 
+@pytest.fixture(scope="module")
+def module_llm(hermes: Venv) -> Iterator[ScriptedModel]:
+    """The model behind every bot of a module, a fresh one a version of Hermes.
+
+    What one was told must not answer the other.
+    """
+    with ScriptedModel() as model:
+        yield model
+
+
 @pytest.fixture
 def gateways(
     request: pytest.FixtureRequest, hermes: Venv, llm: ScriptedModel, tmp_path: Path
 ) -> Iterator[Callable[..., Gateway]]:
     """Return `make(name, *, start=True, config, env, plugins, model)`: a fresh Gateway."""
     yield from made_gateways(request, hermes, llm, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_gateways(
+    request: pytest.FixtureRequest,
+    hermes: Venv,
+    module_llm: ScriptedModel,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Gateway]]:
+    """The same for gateways that the tests of one module share; they ask `module_llm`."""
+    yield from made_gateways(request, hermes, module_llm, tmp_path_factory.mktemp("gateways"))
 
 
 def made_gateways(

@@ -190,5 +190,19 @@ class Mcp:
         """A tool call; returns what the verb gave. A protocol error fails the test."""
         return (await self.call(tool, args, timeout=timeout, **more)).result
 
+    async def heard(self) -> None:
+        """Wait until the relay has read what was sent before, on whichever connection.
+
+        It reads connections in the order of arrival; a new one is accepted first, hence twice.
+        """
+        for _ in range(2):
+            await self.rpc("ping")
+
+    async def outcome(self, said: Json) -> Json:
+        """Follow an ask through its slices to its end, from what it said first."""
+        while said.get("error") == "working":
+            said = await self.tool("wait_answer", {"request_id": said["request_id"]})
+        return said
+
     async def ask(self, to: str, message: str, *, timeout: float = WAIT_S, **args: Any) -> Any:
         return await self.tool("ask_agent", {"to": to, "message": message, **args}, timeout=timeout)

@@ -1,8 +1,7 @@
-"""A local OTLP/HTTP sink: it decodes what comes, and can be slow, refuse, or be away."""
+"""A local OTLP/HTTP sink: it decodes what comes, and can be slow, refuse, hang up, or be away."""
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -11,6 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.harness.mcp import Mcp
 
 
 class Span(NamedTuple):
@@ -32,13 +33,16 @@ class Span(NamedTuple):
 
 
 class Sink:
-    """`spans` grows as requests come; `status`, `delay_s` and `headers` say how it answers."""
+    """`spans` grows as requests come; the other attributes say how it answers."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.status = 200
-        self.delay_s = 0.0
+        self.gate: threading.Event | None = None
+        """It answers when this is set."""
+        self.cut: int | None = None
+        """It hangs up after so many bytes of its answer, and takes nothing."""
         self.answer_headers: dict[str, str] = {}
         self.rejected = 0
         sink = self
@@ -49,18 +53,20 @@ class Sink:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 sink.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
-                time.sleep(sink.delay_s)
-                if sink.status == 200:
+                if sink.gate is not None:
+                    sink.gate.wait(60)
+                takes = sink.status == 200 and sink.cut is None
+                if takes:
                     sink.take(body)
                 answer = ExportTraceServiceResponse()
                 answer.partial_success.rejected_spans = sink.rejected
-                content = answer.SerializeToString() if sink.status == 200 else b"no"
-                self.send_response(sink.status)
-                for name, value in sink.answer_headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                content = answer.SerializeToString() if takes else b"no"
+                lines = [f"HTTP/1.1 {sink.status} As told"]
+                lines += [f"{name}: {value}" for name, value in sink.answer_headers.items()]
+                lines += [f"content-length: {len(content)}", "", ""]
+                whole = "\r\n".join(lines).encode() + content
+                self.wfile.write(whole[: sink.cut])
+                self.close_connection = self.close_connection or sink.cut is not None
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -90,6 +96,15 @@ class Sink:
         self._thread.join(5)
 
 
+async def asked_for(a: Mcp, message: str, trace: str | None, **more: Any) -> dict[str, Any]:
+    """Ask b through MCP with a trace context; returns what the verb gave."""
+    meta = {"traceparent": trace} if trace else {}
+    given: dict[str, Any] = await a.tool(
+        "ask_agent", {"to": "b", "message": message, **more}, meta=meta
+    )
+    return given
+
+
 def _span(span: Any, resource: dict[str, Any]) -> Span:
     return Span(
         span.name,
@@ -115,8 +130,11 @@ def _value(value: Any) -> Any:
     return getattr(value, kind)
 
 
+Sinks = Callable[[], Sink]
+
+
 @pytest.fixture
-def otlp_sinks() -> Iterator[Any]:
+def otlp_sinks() -> Iterator[Sinks]:
     """Return `make()`: a running `Sink`."""
     made: list[Sink] = []
 

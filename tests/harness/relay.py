@@ -33,7 +33,7 @@ import yaml
 
 from tests.harness.mcp import Mcp
 from tests.harness.process import Child, plain_env, text_of
-from tests.harness.waits import until
+from tests.harness.waits import eventually, until
 from tests.harness.wire import Json
 
 
@@ -195,6 +195,10 @@ class RelayProcess(Child):
         assert status == 200, status
         found: Json = json.loads(body)
         return found
+
+    async def written(self) -> None:
+        """Wait until everything that the relay has told so far is in its store."""
+        await eventually(lambda: self.health()["store_waiting"] == 0, "written")
 
     def log(self) -> str:
         return text_of(self.folder / "stderr.log")

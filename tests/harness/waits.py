@@ -9,16 +9,20 @@ from typing import Any
 WAIT_S = 30.0
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
+What = str | Callable[[], str]
+"""What is waited for, for the message when it does not come."""
+
+
+def until(condition: Callable[[], Any], what: What, timeout: float = WAIT_S) -> Any:
     """Wait for something that only a file or another process can tell."""
     end = time.monotonic() + timeout
     while not (found := condition()):
-        assert time.monotonic() < end, f"not {what} after {timeout} s"
+        assert time.monotonic() < end, f"not {_words(what)} after {timeout} s"
         time.sleep(0.01)
     return found
 
 
-async def eventually(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
+async def eventually(condition: Callable[[], Any], what: What, timeout: float = WAIT_S) -> Any:
     """The same in an async test; `condition` may be awaitable."""
     end = time.monotonic() + timeout
     while True:
@@ -27,5 +31,9 @@ async def eventually(condition: Callable[[], Any], what: str, timeout: float = W
             found = await found
         if found:
             return found
-        assert time.monotonic() < end, f"not {what} after {timeout} s"
+        assert time.monotonic() < end, f"not {_words(what)} after {timeout} s"
         await asyncio.sleep(0.01)
+
+
+def _words(what: What) -> str:
+    return what if isinstance(what, str) else what()

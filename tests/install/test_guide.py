@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.conftest import missing
 from tests.install.test_installer import CONFIG, home, run
 
 __all__ = ["home"]
@@ -56,7 +57,7 @@ def test_an_install_line_of_the_guide_installs(
 def test_systemd_takes_the_unit_of_the_guide(tmp_path: Path) -> None:
     tool = shutil.which("systemd-analyze")
     if tool is None:
-        pytest.skip("systemd-analyze is not on this machine")
+        missing("systemd-analyze")
     (text,) = [block for kind, block in BLOCKS if kind == "ini"]
     unit = tmp_path / "hermes-gateway.service"
     unit.write_text(

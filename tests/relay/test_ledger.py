@@ -294,6 +294,41 @@ async def test_a_search_finds_what_is_old_by_the_beginnings_of_its_words(
     await ledger.database.close()
 
 
+async def test_a_search_finds_what_waits_for_the_index(new_database: Make) -> None:
+    ledger = await opened(new_database)
+    await put(ledger, old(1, message="the Unicorn of last year"))
+    await put(ledger, *(exchange(f"new{n}", at=NOW + n, message="other") for n in range(2_001)))
+    assert [x.rid for x in await ledger.search("unicorn")] == ["old1"]
+    await indexed(ledger, 500)
+    assert [x.rid for x in await ledger.search("unicorn")] == ["old1"]
+    await ledger.database.close()
+
+
+async def test_of_several_words_only_those_are_looked_up_that_few_exchanges_hold(
+    new_database: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "SMALL", 0)  # take a sample of a small index too
+    ledger = await with_history(new_database, old(1, message="the Unicorn and other words"))
+    asked: list[str] = []
+    scan = ledger.database.scan
+
+    async def noted(sql: str, *args: Any) -> list[Row]:
+        asked.extend(str(arg) for arg in args if "MATCH" in sql or "known" in sql)
+        return await scan(sql, *args)
+
+    monkeypatch.setattr(ledger.database, "scan", noted)
+    assert await ledger.holding(["othe"]) is None
+    assert not asked  # that would take the longer the more hold it
+    assert await ledger.holding(["othe", "unic"]) == ["old1"]
+    assert asked
+    assert "othe" not in asked[0]
+    assert await ledger.holding(["nowhere", "othe"]) == []
+    assert [x.rid for x in await ledger.search("other unicorn")] == ["old1"]
+    assert await ledger.search("another unicorn") == []
+    assert len(await ledger.search("other", 50)) == 50
+    await ledger.database.close()
+
+
 async def test_a_late_answer_is_indexed_again_and_what_is_forgotten_is_not_found(
     new_database: Make,
 ) -> None:
@@ -325,6 +360,42 @@ async def test_what_changes_while_it_is_indexed_is_indexed_again(new_database: M
     await indexed(ledger)
     assert [x.rid for x in await ledger.search("between")] == ["old1"]
     await store.close()
+
+
+async def test_what_is_deleted_while_it_is_indexed_leaves_no_word(new_database: Make) -> None:
+    ledger = await with_history(new_database)
+    store = ledger.database
+    await put(ledger, old(1, message="gone"), old(2, message="soon gone"))
+    rows = await store.scan(words.NEXT_UNREAD, 10)
+    assert await ledger.forget(old(2).at, 10) == 1
+    await store.write(*words.read(store.dialect, rows))
+    assert [row[0] for row in await store.scan(*words.matching(store.dialect, ["gone"]), 10)] == [
+        "old2"
+    ]
+    assert await ledger.forget(NOW, 10) == 1
+    tables = [words.WORDS, words.UNREAD] + [words.IDS] * (store.dialect == "sqlite")
+    left = [(await store.scan(f"SELECT count(*) FROM {t}"))[0][0] for t in tables]
+    assert left == [2_000, 0, 2_000][: len(left)]
+    await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_deletion_waits_for_the_indexing_of_the_same_exchange(postgres_url: str) -> None:
+    """Two transactions of PostgreSQL beside each other, whichever was first."""
+    ledger = Ledger(PostgresDatabase(postgres_url))
+    await ledger.open()
+    await put(ledger, old(1), old(2))
+    put_words, _ = words.read("postgres", await ledger.database.scan(words.NEXT_UNREAD, 10))
+    other = await asyncpg.connect(postgres_url)
+    async with other.transaction():
+        await other.execute(put_words.sql, *put_words.args)
+        deleting = asyncio.get_running_loop().create_task(ledger.forget(NOW, 10))
+        await asyncio.sleep(0.2)
+        assert not deleting.done()
+    assert await deleting == 2
+    assert await ledger.database.scan(f"SELECT 1 FROM {words.WORDS}") == []
+    await other.close()
+    await ledger.database.close()
 
 
 async def test_a_store_from_before_the_index_is_read_into_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from benches.core import TARGETS, Rig
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -16,8 +17,10 @@ from tests.harness.mcp import Mcp
 from tests.harness.relay import Make, RelayProcess
 from tests.harness.waits import eventually
 
+from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.core.tally import Histogram, Tally
 from hermes_bridge.relay.doors import metrics
+from hermes_bridge.relay.verbs import spell
 
 pytestmark = pytest.mark.anyio
 
@@ -44,8 +47,8 @@ def of(text: str, name: str, **labels: str) -> float | None:
     return samples(text).get((name, tuple(sorted(labels.items()))))
 
 
-async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
-    relay = relays()
+async def a_little_of_everything(relay: RelayProcess) -> None:
+    """Two answered asks over two links, one refused, one queued, and calls that make no sense."""
     async with Mcp(relay, "a") as a:
         for _ in range(2):
             async with Bot(relay, "b", hello=True) as b:
@@ -60,10 +63,18 @@ async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
         await a.rpc("made/up", {})
         await eventually(lambda: relay.health()["agents_online"] == 0, "gone")
         await a.ask("b", "waits", wait_ms=0, if_offline="queue")
+
+
+async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
+    relay = relays()
+    await a_little_of_everything(relay)
     text, kind = await anyio.to_thread.run_sync(scrape, relay)
     assert kind.startswith("text/plain")
     assert of(text, "hermes_bridge_asks_total", to="b", outcome="ok") == 2
     assert of(text, "hermes_bridge_asks_total", to="(unknown)", outcome="unknown_agent") == 1
+    for agent, outcome in (("b", "timeout"), ("c", "ok"), ("c", "agent_disconnected")):
+        zero = of(text, "hermes_bridge_asks_total", to=agent, outcome=outcome)
+        assert zero == 0, "a rate over the first event needs a zero before it"
     assert of(text, "hermes_bridge_ask_duration_seconds_count", to="b", outcome="ok") == 2
     assert of(text, "hermes_bridge_asks_pending", to="b") == 1
     assert of(text, "hermes_bridge_queue_depth", to="b") == 1
@@ -79,8 +90,8 @@ async def test_asks_links_and_heartbeats_are_counted(relays: Make) -> None:
     assert of(text, calls, gen_ai_tool_name="ask_agent", **call) == 4
     refused = {**call, "error_type": "-32602"}
     assert of(text, calls, gen_ai_tool_name="(unknown)", **refused) == 1
-    for method in ("tools/list", "(other)"):
-        labels = {"mcp_method_name": method, "gen_ai_tool_name": "", "error_type": ""}
+    for method, error in (("tools/list", ""), ("(other)", "-32601")):
+        labels = {"mcp_method_name": method, "gen_ai_tool_name": "", "error_type": error}
         assert of(text, calls, **labels) == 1
     invoked = {"gen_ai_operation_name": "invoke_agent", "gen_ai_provider_name": "hermes_bridge"}
     name = "gen_ai_client_operation_duration_seconds_count"
@@ -103,7 +114,7 @@ async def test_both_text_formats_parse(relays: Make) -> None:
     assert len(list(openmetrics(text))) > 10
 
 
-async def test_ten_thousand_conversations_add_no_series() -> None:
+async def test_ten_thousand_conversations_and_names_add_no_series() -> None:
     """Through the relay and its verbs, without sockets (`benches/core.py` drives the same rig)."""
     rig = Rig()
 
@@ -125,6 +136,12 @@ async def test_ten_thousand_conversations_add_no_series() -> None:
     before = series()
     assert len(asked(10_000)) == 10_000
     assert series() == before
+    for n in range(10_000):
+        args = msgspec.json.encode({"to": f"made-up-{n}", "message": "x"})
+        spell(rig.verbs.call("ask_agent", rig.caller, args))
+    new = {dict(labels)["to"] for _, labels in series() - before}
+    assert new == {"(unknown)"}
+    assert len(series() - before) <= 2  # unknown, and too many a minute
     assert sum(sum(h.counts) for h in rig.relay.tally.asks.values()) == 10_000 + TARGETS
     await rig.relay.ledger.database.close()
 
@@ -211,6 +228,31 @@ def test_a_histogram_counts_each_duration_once() -> None:
     for seconds in (0.5, 1, 1.5, 2, 99):
         h.add(seconds)
     assert (h.counts, h.total) == ([2, 2, 1], 104)
+
+
+@pytest.mark.parametrize(
+    ("woken", "taken", "delivered"),
+    [
+        (2_000, 2_500, [0.5]),
+        (
+            60_000,
+            60_100,
+            [0.1],
+        ),  # sent again after the link was lost: the first turn is no delivery
+        (60_000, 2_500, []),  # taken before it was sent again, and not since
+        (0, 2_500, []),  # taken before this process began
+        (2_000, 0, []),  # never taken: the answer came at once
+    ],
+)
+def test_a_wake_was_delivered_when_its_last_sending_was_taken(
+    woken: int, taken: int, delivered: list[float]
+) -> None:
+    tally = Tally()
+    x = Exchange(rid="r", conv="c", asker="a", target="b", message="?", at=1_000, cap=0, window=0)
+    x.sent_at, x.woken_at, x.taken_at, x.ended_at, x.status = 2_000, woken, taken, 70_000, Status.OK
+    tally.ended(x)
+    assert sum(tally.wakes.counts) == len(delivered)
+    assert tally.wakes.total == pytest.approx(sum(delivered))
 
 
 def test_strangers_share_one_name() -> None:

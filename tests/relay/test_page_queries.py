@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tests.browser.running import ended
 
 from hermes_bridge.db.base import Database
-from hermes_bridge.relay.core.exchange import MOST_MARKS, Exchange, Status
+from hermes_bridge.relay.core.exchange import MOST_MARKS, Exchange, Mark, Status
 from hermes_bridge.relay.core.roster import Agent, Roster
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.sql.reads import Cursor, Wanted, bucket_ms, bucket_of, letter, letter_ms
@@ -143,7 +143,7 @@ async def test_counts_by_pair_status_and_duration(new_database: Make) -> None:
 async def test_marks_come_back_from_the_store(new_database: Make) -> None:
     x = ended()
     x.mark(x.at + 5)
-    x.mark(x.at + 9, again=True)
+    x.mark(x.at + 9, Mark.AGAIN)
     ledger = await filled(new_database, x)
     found = await ledger.find(x.rid)
     assert found is not None
@@ -165,7 +165,7 @@ def test_marks_stay_few_and_keep_every_repeated_wake(kinds: list[bool]) -> None:
     x = ended()
     kinds = [kind and n % 20 == 0 for n, kind in enumerate(kinds)]
     for n, again in enumerate(kinds):
-        x.mark(x.at + n * 1000, again=again)
+        x.mark(x.at + n * 1000, Mark.AGAIN if again else Mark.BEAT)
     marks = x.marks or []
     assert len(marks) <= MOST_MARKS
     assert [m for m in marks if m < 0] == [-n * 1000 - 1 for n, again in enumerate(kinds) if again]

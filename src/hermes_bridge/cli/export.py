@@ -13,6 +13,7 @@ from hermes_bridge.cli import history
 from hermes_bridge.cli.options import config_option
 from hermes_bridge.errors import UsageError
 from hermes_bridge.relay.core.exchange import Exchange
+from hermes_bridge.relay.sql.reads import Wanted
 
 _FAR = 2**53
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -22,7 +23,13 @@ _Writer = Callable[[Exchange], None]
 @click.command()
 @click.option("--since", metavar="TIME", help="From when on: 7d, 12h, 2026-11-30 (default: all).")
 @click.option("--until", metavar="TIME", help="Until when (default: now).")
-@click.option("--agent", metavar="NAME", help="Only exchanges this agent takes part in.")
+@click.option(
+    "--agent",
+    "agents",
+    metavar="NAME",
+    multiple=True,
+    help="Only exchanges this agent takes part in; given twice: between these two.",
+)
 @click.option("--conversation", metavar="ID", help="Only one conversation.")
 @click.option(
     "--format",
@@ -36,7 +43,7 @@ _Writer = Callable[[Exchange], None]
 def export(
     since: str | None,
     until: str | None,
-    agent: str | None,
+    agents: tuple[str, ...],
     conversation: str | None,
     form: str,
     output: str | None,
@@ -46,9 +53,14 @@ def export(
 
     \b
     Example:  hermes-bridge export --since 7d --agent helpdesk-bot --format md -o week.md
+    What two bots said on one day:
+      hermes-bridge export --since 2026-11-24 --until 2026-11-25 --agent daniel-bot --agent helpdesk-bot
     """
+    if len(agents) > 2:
+        raise UsageError("--agent may be given twice at most: an exchange has two agents.")
     begin = history.instant(since, 0, "--since")
     end = history.instant(until, _FAR, "--until")
+    wanted = Wanted(agents=agents[:1], partner="".join(agents[1:]), until=end)
     store = history.configured(config_path)
     history.must_exist(store)
 
@@ -56,11 +68,7 @@ def export(
         count = 0
         write = _WRITERS[form](out)
         async with history.opened(store) as ledger:
-            async for exchange in history.history(ledger, begin, end):
-                if agent and agent not in (exchange.asker, exchange.target):
-                    continue
-                if conversation and exchange.conv != conversation:
-                    continue
+            async for exchange in history.history(ledger, begin, wanted, conversation):
                 write(exchange)
                 count += 1
         return count

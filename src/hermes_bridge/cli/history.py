@@ -18,6 +18,7 @@ from hermes_bridge.errors import DatabaseDown, UsageError
 from hermes_bridge.relay.config import DbSection
 from hermes_bridge.relay.core.exchange import Exchange
 from hermes_bridge.relay.ledger import Ledger
+from hermes_bridge.relay.sql.reads import Wanted
 from hermes_bridge.relay.verbs import iso
 
 _T = TypeVar("_T")
@@ -115,13 +116,13 @@ def instant(text: str | None, default: int, option: str) -> int:
     return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
 
 
-async def history(ledger: Ledger, since: int, until: int) -> AsyncIterator[Exchange]:
-    """Give all exchanges of a time, oldest first, a page at a time."""
+async def history(
+    ledger: Ledger, since: int, wanted: Wanted, conversation: str | None
+) -> AsyncIterator[Exchange]:
+    """Give the wanted exchanges from an instant on, oldest first, a page at a time."""
     at, after = since, ""
-    while page := await ledger.since(at, after, PAGE):
+    while page := await ledger.since(at, after, PAGE, wanted, conversation):
         for exchange in page:
-            if exchange.at >= until:
-                return
             yield exchange
         at, after = page[-1].at, page[-1].rid
 

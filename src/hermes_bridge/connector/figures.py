@@ -7,17 +7,38 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermes_bridge.connector.core.identity import Identity
+from hermes_bridge.connector.core.inbox import ACKED, EXPIRED, WRITTEN
 from hermes_bridge.connector.platforms.base import ONLINE
 from hermes_bridge.connector.readiness import Readiness
 from hermes_bridge.connector.state import State
 
 Samples = list[tuple[tuple[str, ...], float]]
-_COUNTED = (
-    ("inbound", "deliveries", "outcome", "Deliveries by what became of them."),
-    ("skipped", "skipped", "reason", "Messages, or bots of a message, that were passed over."),
-    ("outbound", "posts", "outcome", "Messages and other operations at the platform."),
-    ("refused", "refused_upgrades", "reason", "Gateways that were not let in."),
+_COUNTED: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "inbound",
+        "deliveries",
+        "outcome",
+        "Deliveries by what became of them.",
+        (WRITTEN, ACKED, "parked", EXPIRED, "dropped"),
+    ),
+    ("skipped", "skipped", "reason", "Messages, or bots of a message, that were passed over.", ()),
+    (
+        "outbound",
+        "posts",
+        "outcome",
+        "Messages and other operations at the platform.",
+        ("sent", "failed"),
+    ),
+    (
+        "refused",
+        "refused_upgrades",
+        "reason",
+        "Gateways that were not let in.",
+        ("unauthorized", "expired", "throttled", "full"),
+    ),
 )
+"""The prefix in `counts`, the name, the label, the help, and the values that are told from zero on:
+a series that begins with its first event hides that event from `rate` and `increase`."""
 
 
 class Figure(NamedTuple):
@@ -50,12 +71,13 @@ def figures(state: State, readiness: Readiness) -> Iterator[Figure]:
     )):  # fmt: skip
         samples: Samples = [((bot,), found[place]) for bot, found in per_bot]
         yield Figure("gauge", f"hermes_bridge_connector_{name}", words, ("bot",), samples)
-    for prefix, name, label, words in _COUNTED:
-        counted: Samples = [
-            ((key.partition(".")[2],), count)
-            for key, count in sorted(state.counts.items())
-            if key.startswith(prefix + ".")
-        ]
+    for prefix, name, label, words, always in _COUNTED:
+        counts = dict.fromkeys(always, 0)
+        for key, count in state.counts.items():
+            of, _, value = key.partition(".")
+            if of == prefix:
+                counts[value] = count
+        counted: Samples = [((value,), count) for value, count in sorted(counts.items())]
         yield Figure("counter", f"hermes_bridge_connector_{name}", words, (label,), counted)
 
 

@@ -1,4 +1,8 @@
-"""Bring a schema up to date, one numbered step at a time, each in the caller's transaction."""
+"""Bring a schema up to date, one numbered step at a time, each in the caller's transaction.
+
+A store that is up to date is only read: a replica, a file without the right to write, or a role that
+may not create tables will do.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +20,17 @@ def pending(schema: Schema, applied: Iterable[int]) -> list[Migration]:
     """Give the steps of `schema` that are not in `applied`, oldest first."""
     done = set(applied)
     return [step for step in schema.migrations if step.version not in done]
+
+
+APPLIED = f"SELECT part, version FROM {TABLE}"  # noqa: S608
+
+
+def is_current(schemas: Iterable[Schema], applied: Iterable[Sequence[Any]]) -> bool:
+    """Whether the rows of `APPLIED` name every step."""
+    done = {(part, version) for part, version in applied}
+    return all(
+        (schema.part, step.version) in done for schema in schemas for step in schema.migrations
+    )
 
 
 def apply_sync(schema: Schema, execute: Callable[..., Iterable[tuple[int]]]) -> None:

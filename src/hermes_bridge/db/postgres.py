@@ -5,8 +5,10 @@ knows the dialect. A batch is one `INSERT ... SELECT FROM unnest(...)`: its text
 the number of rows, so it is planned once.
 
 A server that is gone, hangs, is full or read-only is a `DatabaseDown`, within a bounded time; while
-it is known to be down, calls fail at once, and now and then one tries again. What the server calls
-bad data is a `RowRefused`: another try would not help.
+it is known to be down, calls fail at once, and now and then one tries again. Reads and writes are
+known apart: a full disk or a lock that stops writers does not stop readers, and only a server that
+cannot be reached stops both. What the server calls bad data is a `RowRefused`: another try would
+not help.
 """
 
 import asyncio
@@ -31,6 +33,8 @@ _MIGRATION_LOCK = 4_772_650_221
 _REFUSES_ROW = ("22", "23")
 """SQLSTATE classes that speak of the data and not of the server."""
 _LOST_SCHEMA = ("42P01", "42703", "3F000")
+_NO_SERVER = ("08", "57P")
+"""What SQLSTATEs begin with that speak of the server as a whole: no connection, shut down, starting."""
 
 
 class PostgresDatabase:
@@ -58,14 +62,14 @@ class PostgresDatabase:
         self._columns: dict[str, dict[str, str]] = {}
         self._pool: asyncpg.Pool | None = None
         self._migrating = asyncio.Lock()
-        self._server, self._reads = _Breaker(), _Breaker()
+        self._server, self._reads, self._writes = _Breaker(), _Breaker(), _Breaker()
         self._closed = False
 
     async def open(self, *schemas: Schema) -> None:
         """Connect and bring the schemas up to date."""
         self._schemas = schemas or self._schemas
         self._current = False
-        await self._call(self._nothing, self._write_s, self._server)
+        await self._call(self._nothing, self._write_s, self._writes)
 
     async def write(self, *work: Statement | Upsert) -> None:
         """Do all of `work` in one transaction."""
@@ -80,16 +84,17 @@ class PostgresDatabase:
                     await connection.execute(step.sql, *step.args)
 
         if work:
-            await self._call(do, self._write_s, self._server)
+            self._writes.pass_or_raise()
+            await self._call(do, self._write_s, self._writes)
 
     async def read(self, sql: str, *args: Any) -> list[Row]:
         """Give the rows of a query that is quick."""
-        if (cause := self._reads.closed_for()) is not None:
-            raise DatabaseDown(cause)
+        self._reads.pass_or_raise()
         return await self._call(lambda c: _rows(c, sql, args), self._read_s, self._reads)
 
     async def scan(self, sql: str, *args: Any) -> list[Row]:
-        """Give the rows of a query that may take long."""
+        """Give the rows of a query that may take long. It does not try what quick ones just failed at."""
+        self._reads.pass_or_raise()
         return await self._call(lambda c: _rows(c, sql, args), self._scan_s, None)
 
     async def close(self) -> None:
@@ -102,19 +107,21 @@ class PostgresDatabase:
     async def _call(
         self, work: Callable[[Any], Awaitable[_T]], seconds: float, breaker: "_Breaker | None"
     ) -> _T:
-        """Run `work` on a connection within `seconds`; a failure of the server trips `breaker`."""
+        """Run `work` on a connection within `seconds`; what fails trips `breaker`, or the server's."""
         if self._closed:
             raise DatabaseDown("the database is closed")
-        if (cause := self._server.closed_for()) is not None:
-            raise DatabaseDown(cause)
+        self._server.pass_or_raise()
+        at_fault: _Breaker | None = self._server
         try:
             async with asyncio.timeout(seconds), self._connection() as connection:
+                at_fault = breaker
                 await self._bring_up_to_date(connection)
                 done = await work(connection)
         except TimeoutError:
+            # Also when none is lent: those that have one may just be slow.
             raise self._down(f"no answer within {seconds:g} s", breaker) from None
         except asyncpg.PostgresError as error:
-            raise self._fault(error, breaker) from None
+            raise self._fault(error, at_fault) from None
         except ValueError as error:  # nothing of it is shown: the address holds a password
             cause = f"the connection string cannot be used ({type(error).__name__})"
             raise self._down(cause, self._server) from None
@@ -122,6 +129,7 @@ class PostgresDatabase:
             # The driver names losses in many ways: also a backend's last words, met before its end,
             # or a table that another process changed. Rows wait, whatever it is.
             raise self._down(f"{type(error).__name__}: {error}"[:300], self._server) from None
+        self._server.well()
         if breaker is not None:
             breaker.well()
         return done
@@ -137,6 +145,8 @@ class PostgresDatabase:
             return RowRefused(f"PostgreSQL refuses the data ({state})")
         if state in _LOST_SCHEMA:
             self._current = False
+        if state.startswith(_NO_SERVER):
+            breaker = self._server
         return self._down(f"{type(error).__name__}: {error}"[:300], breaker)
 
     @contextlib.asynccontextmanager
@@ -175,15 +185,25 @@ class PostgresDatabase:
         """Only connect and migrate."""
 
     async def _bring_up_to_date(self, connection: Any) -> None:
-        if self._current:
+        if self._current or not self._schemas:
             return
-        async with self._migrating, connection.transaction():
+        async with self._migrating:
+            if not await self._is_current(connection):
+                await self._migrate(connection)
+        self._columns.clear()
+        self._current = True
+
+    async def _is_current(self, connection: Any) -> bool:
+        if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", migrate.TABLE):
+            return False
+        return migrate.is_current(self._schemas, await connection.fetch(migrate.APPLIED))
+
+    async def _migrate(self, connection: Any) -> None:
+        async with connection.transaction():
             # Several processes may start at once; one of them migrates.
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             for schema in self._schemas:
                 await migrate.apply_async(schema, connection.execute, connection.fetch)
-        self._columns.clear()
-        self._current = True
 
     async def _steps(self, connection: Any, item: Statement | Upsert) -> list[Statement]:
         """Give the statements of one piece of work: a batch may be cut into several."""
@@ -218,11 +238,10 @@ class _Breaker:
         self._until = 0.0
         self._waits: Iterator[float] | None = None
 
-    def closed_for(self) -> str | None:
-        """Give the cause while nobody should try; once the wait is over, let callers try."""
-        if self._cause is None or asyncio.get_running_loop().time() >= self._until:
-            return None
-        return self._cause
+    def pass_or_raise(self) -> None:
+        """Raise `DatabaseDown` while nobody should try; once the wait is over, let callers try."""
+        if self._cause is not None and asyncio.get_running_loop().time() < self._until:
+            raise DatabaseDown(self._cause)
 
     def trip(self, cause: str) -> None:
         """Something failed."""

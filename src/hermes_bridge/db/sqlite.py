@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hermes_bridge.db import migrate
 from hermes_bridge.db.base import Row, Schema, Statement, Upsert
-from hermes_bridge.db.migrate import apply_sync
 from hermes_bridge.errors import DatabaseDown, RowRefused
 
 _T = TypeVar("_T")
@@ -107,14 +107,22 @@ class SqliteDatabase:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
+        if self._is_current(connection):
+            return
         connection.execute("BEGIN IMMEDIATE")
         try:
             for schema in self._schemas:
-                apply_sync(schema, connection.execute)
+                migrate.apply_sync(schema, connection.execute)
         except BaseException:
             connection.rollback()
             raise
         connection.commit()
+
+    def _is_current(self, connection: sqlite3.Connection) -> bool:
+        named = "SELECT 1 FROM sqlite_master WHERE name=?"
+        if not connection.execute(named, (migrate.TABLE,)).fetchone():
+            return False
+        return migrate.is_current(self._schemas, connection.execute(migrate.APPLIED))
 
     def _connect_reader(self) -> sqlite3.Connection:
         if not Path(self.path).exists():

@@ -125,13 +125,16 @@ class Ledger:
     async def search(self, text: str, limit: int = 50) -> list[Exchange]:
         """Give the newest exchanges whose texts or names hold `text`, newest first.
 
-        The newest ones of all are looked through for the text as it is, older ones for words that
-        begin with its words; a text with signs in it must also be there as it is.
+        The newest ones of all, and what waits for the index, are looked through for the text as it
+        is, older ones for words that begin with its words; a text with signs in it must also be
+        there as it is.
         """
-        found = {x.rid: x for x in await self._search_newest(text, limit)}
+        newest = f"SELECT request_id FROM {EXCHANGES} ORDER BY started_at DESC LIMIT {_NEWEST}"  # noqa: S608
+        found = {x.rid: x for x in await self._look_through(newest, text, limit)}
         wanted = words.words_of(text)
-        if self.searchable and wanted:
-            sql, match = words.matching(self.database.dialect, wanted)
+        if self.searchable and wanted and len(found) < limit:
+            rare = await self._rare(wanted)
+            sql, match = words.matching(self.database.dialect, rare or wanted, newest=not rare)
             rids = [row[0] for row in await self.database.scan(sql, match, _MOST_MATCHES)]
             for begin in range(0, len(rids), _AT_ONCE):
                 if len(found) >= limit:
@@ -139,13 +142,16 @@ class Ledger:
                 for x in await self._these(rids[begin : begin + _AT_ONCE]):
                     if x.rid not in found and _holds(x, text, wanted):
                         found[x.rid] = x
+        if self.searchable and len(found) < limit:
+            unread = f"SELECT request_id FROM {words.UNREAD}"  # noqa: S608
+            found |= {x.rid: x for x in await self._look_through(unread, text, limit)}
         return sorted(found.values(), key=lambda x: (x.at, x.rid), reverse=True)[:limit]
 
-    async def _search_newest(self, text: str, limit: int) -> list[Exchange]:
+    async def _look_through(self, ids: str, text: str, limit: int) -> list[Exchange]:
+        """Give the newest that hold a text among some; among all, where there is no index."""
         query = Query(self.database.dialect)
         query.wanted(Wanted(words=(text,)))
-        newest = f"SELECT request_id FROM {EXCHANGES} ORDER BY started_at DESC LIMIT {_NEWEST}"  # noqa: S608
-        within = f" AND request_id IN ({newest})" if self.searchable else ""
+        within = f" AND request_id IN ({ids})" if self.searchable else ""
         order = f"ORDER BY started_at DESC LIMIT {int(limit)}"
         rows = await self.database.scan(f"{_SELECT}{query.where}{within} {order}", *query.args)
         return [exchange(row) for row in rows]
@@ -206,23 +212,35 @@ class Ledger:
     async def holding(self, texts: Sequence[str]) -> list[str] | None:
         """Give the ids of all exchanges that may hold these words; None if that cannot be told.
 
-        It can when few do and (nearly) everything that has ended has been read into the index;
-        what waits for it, and what is open, is always among them.
+        It can when one of the words is rare and (nearly) everything that has ended has been read
+        into the index; what waits for it, and what is open, is always among them. Common words are
+        not looked up: that takes the longer the more exchanges hold them.
         """
         wanted = words.words_of(*texts)
-        if not self.searchable or not wanted:
+        if not self.searchable or not wanted or not (wanted := await self._rare(wanted)):
             return None
         sql = f"SELECT request_id FROM {words.UNREAD} LIMIT {_MOST_UNREAD + 1}"  # noqa: S608
         unread = await self.database.scan(sql)
         if len(unread) > _MOST_UNREAD:
             return None
-        sql, match = words.matching(self.database.dialect, wanted)
+        sql, match = words.matching(self.database.dialect, wanted, newest=False)
         known = await self.database.scan(sql, match, _MOST_HITS + 1)
         if len(known) > _MOST_HITS:
             return None
         sql = f"SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NULL LIMIT {_MOST_UNREAD}"  # noqa: S608
         still_open = await self.database.scan(sql)
         return list({row[0] for rows in (known, unread, still_open) for row in rows})
+
+    async def _rare(self, wanted: Sequence[str]) -> list[str]:
+        """Give those of some words that few exchanges hold, as far as a sample tells."""
+        wanted = wanted[: words.MOST_QUERY_WORDS]
+        dialect = self.database.dialect
+        first, last = (await self.database.scan(words.extent(dialect)))[0]
+        sample = words.sample(dialect, first or 0, last or 0, wanted)
+        if sample is None:
+            return list(wanted)
+        sql, args = sample
+        return words.rare(wanted, (await self.database.scan(sql, *args))[0])
 
     async def tally(self, since: int, until: int, step: int) -> list[Row]:
         """Count the exchanges that began within a time (see `sql.reads.tally` for the rows)."""
@@ -252,12 +270,28 @@ class Ledger:
         rows = await self.database.scan(f"SELECT count(*) FROM {EXCHANGES}")  # noqa: S608
         return int(rows[0][0])
 
-    async def since(self, instant: int, after: str, limit: int) -> list[Exchange]:
+    async def since(
+        self,
+        instant: int,
+        after: str,
+        limit: int,
+        wanted: Wanted | None = None,
+        conversation: str | None = None,
+    ) -> list[Exchange]:
         """Give a page of history for an export: started at or after `instant`, id above `after`."""
-        return [exchange(row) for row in await self.rows_since(instant, after, limit)]
+        query = Query(self.database.dialect)
+        query.after(instant, after)
+        if wanted is not None:
+            query.between(None, wanted.until)
+            query.wanted(wanted)
+        if conversation is not None:
+            query.of_conversation(conversation)
+        order = f"ORDER BY started_at, request_id LIMIT {int(limit)}"
+        rows = await self.database.scan(f"{_SELECT}{query.where} {order}", *query.args)
+        return [exchange(row) for row in rows]
 
     async def rows_since(self, instant: int, after: str, limit: int) -> list[Row]:
-        """The same as rows, as `write` takes them: for a copy that changes nothing."""
+        """Give a page of all history as rows, as `write` takes them: for a copy that changes nothing."""
         sql = (
             f"{_SELECT} WHERE (started_at, request_id) > ($1, $2) "
             "ORDER BY started_at, request_id LIMIT $3"
@@ -290,14 +324,16 @@ class Ledger:
             names = ", ".join(f"${n}" for n in range(1, len(some) + 1))
             sql = f"DELETE FROM {EXCHANGES} WHERE request_id IN ({names})"  # noqa: S608
             index = words.forget(self.database.dialect, some) if self.searchable else []
-            await self.database.write(*index, Statement(sql, some))
+            await self.database.write(Statement(sql, some), *index)
 
 
 def _holds(x: Exchange, text: str, wanted: Sequence[str]) -> bool:
-    """Whether a match by words is one by text: only asked for when the text has signs in it."""
-    if len(wanted) == 1 and words.folded(text.strip()) == wanted[0]:
-        return True
+    """Whether every word begins one, and a text with signs in it is there as it is."""
+    texts = reads.texts_of(x)
+    there = words.words_of(*texts)
+    if not all(any(said.startswith(word) for said in there) for word in wanted):
+        return False
     if " ".join(wanted) == words.folded(" ".join(text.split())):
         return True
     sought = words.folded(text)
-    return any(sought in words.folded(text) for text in reads.texts_of(x))
+    return any(sought in words.folded(text) for text in texts)

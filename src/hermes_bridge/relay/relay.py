@@ -274,8 +274,7 @@ class Relay:
             return False
         self._seats.leave(agent)
         self.journal.note_agent(agent, now, linked=self.draining)
-        self.book.link_lost(agent, now)
-        self._alarm.at(self.book.next_deadline())
+        self._do(self.book.link_lost(agent, now), now)
         return True
 
     def ack(self, rid: str, who: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import uvicorn
 
 from hermes_bridge.errors import ConfigError
+from hermes_bridge.web.files import FileWatch, take_all
 from hermes_bridge.web.server import IDLE_S, BoundedHttp, DirectDoor, ServerConfig, sweep
 from hermes_bridge.web.websocket import BoundedWebSocket
 
@@ -15,7 +16,8 @@ MAX_FRAME = 1_048_576
 """Bytes of one WebSocket frame: what bots and gateways read, and so what we take."""
 PING_S = 20.0
 """Between two pings, and how long one may stay unanswered: a dead peer is gone within 60 s."""
-_SWEEP_S = 5.0
+_LOOK_S = 1.0
+_LOOKS_A_SWEEP = 5
 
 
 class Server(uvicorn.Server):
@@ -61,6 +63,7 @@ def build(
         ssl_keyfile=tls_key,
     )
     config.direct = dict(direct or {})
+    take_all()
     try:
         config.load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -73,7 +76,10 @@ def build(
 
 
 async def look_after(server: Server) -> None:
-    """End idle connections and requests that do not arrive, for ever."""
+    """End idle connections and requests that do not arrive, say when no file is left; for ever."""
+    files = FileWatch()
     while True:
-        await asyncio.sleep(_SWEEP_S)
+        for _ in range(_LOOKS_A_SWEEP):
+            await asyncio.sleep(_LOOK_S)
+            files.look()
         sweep(server)

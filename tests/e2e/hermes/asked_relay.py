@@ -8,9 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.harness.relay import RelayProcess, free_port, token_of
-
-__all__ = ["Relay", "free_port", "token_of"]
+from tests.harness.relay import RelayProcess
 
 TEST_LIMITS = {"ask_timeout_ms": 30_000, "ask_max_ms": 120_000, "reconnect_grace_ms": 60_000}
 """A window and a grace that outlive the start of a gateway on a busy machine; a cap that ends a stuck
@@ -34,9 +32,16 @@ class Relay(RelayProcess):
             self.stop(30)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def call(self, agent: str, tool: str, timeout: float = 90, **args: Any) -> Any:
+    def call(
+        self,
+        agent: str,
+        tool: str,
+        timeout: float = 90,
+        meta: dict[str, str] | None = None,
+        **args: Any,
+    ) -> Any:
         """Call one tool as an agent; gives its result."""
-        params = {"name": tool, "arguments": args}
+        params = {"name": tool, "arguments": args, "_meta": meta or {}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {
             "Authorization": f"Bearer {self.token(agent)}",
@@ -53,7 +58,11 @@ class Relay(RelayProcess):
     def ask(self, agent: str, to: str, message: str, **args: Any) -> Any:
         """Ask, and follow through slices to the end."""
         done = self.call(agent, "ask_agent", to=to, message=message, **args)
-        while done.get("error") == "working" and "wait_ms" not in args:
+        return done if "wait_ms" in args else self.follow(agent, done)
+
+    def follow(self, agent: str, done: Any) -> Any:
+        """Wait for the end of an ask that was given as working."""
+        while done.get("error") == "working":
             done = self.call(agent, "wait_answer", request_id=done["request_id"])
         return done
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.hermes.asked_relay import Relay, free_port, token_of
+from tests.e2e.hermes.asked_relay import Relay
 from tests.harness.gateway import Gateway, merged
 from tests.harness.llm import Say, ScriptedModel
+from tests.harness.relay import free_port, token_of
 from tests.harness.venvs import Venv
 
 import hermes_bridge.plugins.bridge as plugin

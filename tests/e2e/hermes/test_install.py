@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.hermes.asked_relay import Relay, token_of
+from tests.e2e.hermes.asked_relay import Relay
 from tests.e2e.hermes.conftest import warm_up
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Say, ScriptedModel
+from tests.harness.relay import token_of
 
 import hermes_bridge
 

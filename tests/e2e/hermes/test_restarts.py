@@ -4,7 +4,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from tests.e2e.hermes.asked_relay import Relay
@@ -33,7 +32,7 @@ def test_a_relay_restarted_while_a_turn_runs_gets_the_answer(world: World) -> No
     world.relay.start()
     world.relay.wait_online("b")
     gate.set()
-    assert follow(world.relay, asked["request_id"])["answer"] == "still here"
+    assert world.relay.follow("asker", asked)["answer"] == "still here"
     assert len(world.llm.texts("across a restart")) == 1
 
 
@@ -49,7 +48,7 @@ def test_a_relay_killed_while_a_bot_waits_in_an_ask_gives_it_the_answer(world: W
     world.relay.start()
     world.relay.wait_online("a", "b")
     gate.set()
-    assert "forty-two" in follow(world.relay, asked["request_id"])["answer"]
+    assert "forty-two" in world.relay.follow("asker", asked)["answer"]
 
 
 @UP
@@ -166,13 +165,6 @@ def owe(gateway: Gateway, conversation: str) -> None:
     chat = f"hermes-bridge:{conversation}"
     command = [str(gateway.venv.python), "-c", script, f"owed-{time.time_ns()}", chat]
     subprocess.run(command, env=gateway.env, cwd=gateway.home, check=True, timeout=60)
-
-
-def follow(relay: Relay, request_id: str) -> Any:
-    while True:
-        done = relay.call("asker", "wait_answer", request_id=request_id, wait_ms=2_000)
-        if done.get("error") != "working":
-            return done
 
 
 def traces(gateway: Gateway) -> str:

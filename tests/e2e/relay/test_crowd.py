@@ -198,6 +198,11 @@ async def test_a_relay_without_free_descriptors_serves_whom_it_has_and_recovers(
         wires = [await Wire.open(relay.port) for _ in range(150)]
         assert (await a.ask("b", "during"))["ok"]
         assert await b.call("list_agents")
+        said = await eventually(lambda: relay.events("files.none_left"), "said in the log")
+        assert (said[0]["level"], said[0]["limit"]) == ("ERROR", 64)
+        assert said[0]["cause"] == "this process has used up its file descriptors"
+        assert "turned away" in said[0]["effect"]
+        assert "ulimit -n" in said[0]["hint"]
         for wire in wires:
             wire.reset()
 
@@ -208,7 +213,26 @@ async def test_a_relay_without_free_descriptors_serves_whom_it_has_and_recovers(
             return False
 
         await eventually(served, "served again")
+        await eventually(lambda: relay.events("files.free"), "the end of it in the log")
+        assert len(relay.events("files.none_left")) == 1
         assert len(relay.log_lines()) < 20
+
+
+async def test_a_relay_takes_as_many_descriptors_as_it_may_have(
+    relays: Make, tmp_path: Path
+) -> None:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 600))\n"
+    (tmp_path / "sitecustomize.py").write_text(limit)
+    relay = relays(env={"PYTHONPATH": str(tmp_path)})
+    wires = [await Wire.open(relay.port) for _ in range(150)]
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "!"
+        assert (await a.ask("b", "with 150 others"))["ok"]
+    limits = Path(f"/proc/{relay.pid}/limits").read_text()
+    assert "Max open files            600" in limits
+    for wire in wires:
+        wire.reset()
+    assert not relay.events("files.none_left")
 
 
 async def test_memory_stays_flat_over_thousands_of_calls(relays: Make) -> None:

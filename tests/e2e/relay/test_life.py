@@ -1,28 +1,24 @@
-"""The relay's own life: stop, reload, crash and return, with agents connected and asks held."""
+"""The relay's own life: stop, crash and return, with agents connected and asks held."""
 
 import asyncio
 import os
 import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp, Pending
-from tests.harness.relay import Make, RelayProcess, token_of
+from tests.harness.relay import Make, RelayProcess
 from tests.harness.waits import eventually
 from tests.harness.wire import Json, Wire
-from websockets.exceptions import InvalidStatus
 
 pytestmark = pytest.mark.anyio
 
 
-async def stopped(relay: RelayProcess) -> tuple[int, float]:
-    began = time.monotonic()
-    code = await anyio.to_thread.run_sync(relay.stop)
-    return code, time.monotonic() - began
+async def stopped(relay: RelayProcess) -> int:
+    return await anyio.to_thread.run_sync(relay.stop, 25)
 
 
 # SIGTERM
@@ -48,8 +44,7 @@ async def test_sigterm_ends_it_with_agents_connected_and_asks_held(relays: Make)
         await b.wake()
         silent, half = await Wire.open(relay.port), await Wire.open(relay.port)
         await half.send(b"POST /mcp HTTP/1.1\r\nContent-Length: 100\r\n\r\nxx")
-        code, took = await stopped(relay)
-        assert (code, took < 25) == (0, True)
+        assert await stopped(relay) == 0
         for pending in held:
             said = await pending.result()
             assert said["error"] == "working"
@@ -81,8 +76,7 @@ async def test_a_peer_that_answers_nothing_does_not_hold_up_the_end(relays: Make
         await bot.wake()
         bot.socket.transport.pause_reading()
         pending.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        code, took = await stopped(relay)
-        assert (code, took < 25) == (0, True)
+        assert await stopped(relay) == 0
         bot.vanish()
 
 
@@ -97,7 +91,7 @@ async def test_a_graceful_restart_in_the_middle_of_an_ask_is_hardly_noticed(rela
         assert (await pending.result())["error"] == "working"
         waiting = await a.start("wait_answer", {"request_id": rid})
         async with Bot(relay, "b", hello=True) as again:
-            await again.no_wake(0.3)  # it was acked: the bot works on it
+            await again.no_wake()  # it was acked: the bot works on it
             await again.reply(rid, "as if nothing had been")
             assert (await waiting.result())["answer"] == "as if nothing had been"
 
@@ -116,7 +110,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
         ask = {"to": "b", "message": "?", "idempotency_key": "k1"}
         pending = await a.start("ask_agent", ask)
         first = await b.wake()
-        await asyncio.sleep(0.2)  # what is younger than a batch of the journal may be forgotten
+        await relay.written()  # what is younger than a batch of the journal may be forgotten
         relay.kill()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await pending.done()
@@ -126,7 +120,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
         async with Bot(relay, "b", hello=hello) as b2:
             second = await b2.wake()
             assert second["request_id"] == first["request_id"]
-            await b2.no_wake(0.3)
+            await b2.no_wake()
             await b2.reply(second["request_id"], "42")
             said = await again.result()
             assert (said["ok"], said["answer"]) == (True, "42")
@@ -134,7 +128,7 @@ async def test_a_killed_relay_comes_back_with_its_open_asks(relays: Make, hello:
             assert (await a.ask(**ask))["answer"] == "42"
             found = await a.tool("wait_answer", {"request_id": first["request_id"]})
             assert found["answer"] == "42"
-            await b2.no_wake(0.2)
+            await b2.no_wake()
             b2.on_wake = lambda wake: "still us"
             conversation = first["conversation_id"]
             assert (await a.ask("b", "go on", conversation_id=conversation))["ok"] is True
@@ -157,10 +151,10 @@ async def test_everything_ended_and_queued_survives_kill_9(relays: Make) -> None
             cancelled = await a.ask("b", "3", wait_ms=0)
             await a.tool("cancel_ask", {"request_id": cancelled["request_id"]})
         queued = await a.ask("c", "4", if_offline="queue", wait_ms=0, data=[4])
+        await relay.written()
         for _ in range(3):
-            await asyncio.sleep(0.1)
             relay.kill()
-            relay.start()
+            await anyio.to_thread.run_sync(relay.start)
         found = await a.tool("wait_answer", {"request_id": rid})
         assert (found["answer"], found["data"]) == ("one", {"n": 1})
         again = await of_b.tool("reply", {"request_id": rid, "answer": "other"})
@@ -186,7 +180,7 @@ async def test_after_kill_9_an_agent_that_does_not_come_back_ends_its_asks(relay
         b = await Bot(relay, "b", hello=True).connect()
         rid = (await a.ask("b", "?", wait_ms=0))["request_id"]
         await b.wake()
-        await asyncio.sleep(0.2)
+        await relay.written()
         relay.kill()
         await b.closed()
         relay.start()
@@ -206,7 +200,7 @@ async def test_many_open_asks_are_resumed_in_their_order(relays: Make) -> None:
             if said["error"] == "turn_limit":  # a run without a pause: go on in a new one
                 said = await a.ask("b", str(number), if_offline="queue", wait_ms=0)
                 conversation = said["conversation_id"]
-        await asyncio.sleep(0.2)
+        await relay.written()
         relay.kill()
         relay.start()
         got: list[tuple[str, str]] = []
@@ -238,117 +232,6 @@ async def test_a_bot_that_was_supersede_d_and_comes_back_supersedes_in_turn(rela
         await two.close()
 
 
-# SIGHUP
-
-
-@pytest.mark.clause("bridge.link.9")
-async def test_sighup_takes_agents_tokens_and_limits_and_drops_no_link(relays: Make) -> None:
-    relay = relays(max_turns=40)
-    a_new, b_new = "a-new-token-0123456789", "b-new-token-0123456789"
-    async with (
-        Bot(relay, "b", hello=True) as b,
-        Bot(relay, "c", hello=True) as c,
-        Mcp(relay, "a") as a,
-    ):
-        held = await a.start("ask_agent", {"to": "b", "message": "during"})
-        wake = await b.wake()
-        await anyio.to_thread.run_sync(
-            lambda: relay.reload(
-                agents=[
-                    {"name": "a", "tokens": [a_new, token_of("a")]},  # while rotating
-                    {"name": "b", "token": token_of("b")},
-                    {"name": "c", "token": token_of("c"), "description": "new words"},
-                    {"name": "d", "may_ask": ["c"]},
-                ],
-                max_message_bytes=1000,
-                hold_ms=300,
-            )
-        )
-        await b.reply(wake["request_id"], "not dropped")
-        assert (await held.result())["answer"] == "not dropped"
-        assert (await a.ask("b", "x" * 1001))["error"] == "message_too_large"
-        assert (await a.ask("b", "slow"))["error"] == "working"
-        async with Mcp(relay, "a", token=a_new) as fresh, Mcp(relay, "d") as d:
-            names = [line["name"] for line in await fresh.tool("list_agents")]
-            assert names == ["a", "b", "c", "d"]
-            assert (await d.ask("b", "?"))["error"] == "not_allowed"
-        assert not relay.events("reload.refused")
-        await anyio.to_thread.run_sync(
-            lambda: relay.reload(
-                agents=[
-                    {"name": "a", "token": a_new},
-                    {"name": "b", "token": b_new},
-                    {"name": "d", "may_ask": ["b"]},
-                ]
-            )
-        )
-        code, reason = await b.closed()
-        assert (code, "revoked" in reason) == (4401, True)
-        assert (await c.closed())[0] == 4401
-        assert (await a.rpc("ping")).status == 401
-        for name, token in (("b", token_of("b")), ("c", token_of("c"))):
-            with pytest.raises(InvalidStatus) as refused:
-                await Bot(relay, name, token=token).connect()
-            assert refused.value.response.status_code == 401
-        async with (
-            Bot(relay, "b", token=b_new, hello=True) as again,
-            Mcp(relay, "a", token=a_new) as a2,
-        ):
-            assert again.welcome["max_message_bytes"] == 1000
-            assert (await a2.ask("c", "?"))["error"] == "unknown_agent"
-
-
-async def test_a_bad_file_keeps_the_old_configuration(relays: Make) -> None:
-    relay = relays(chatty=True)
-    bad = [
-        "agents: [",
-        "agents: {}",
-        "nonsense: 1",
-        "",
-        "\x00",
-        "agents: [{name: a, token: ${NO}}]",
-    ]
-    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
-        b.on_wake = lambda wake: "!"
-        for number, text in enumerate(bad):
-            relay.write(text)
-            await anyio.to_thread.run_sync(relay.reload)
-            refused = relay.events("reload.refused")
-            assert len(refused) == number + 1
-            assert str(relay.config_file) in refused[number]["reason"]
-            assert (await a.ask("b", "?"))["answer"] == "!"
-        relay.config_file.unlink()
-        await anyio.to_thread.run_sync(relay.reload)
-        assert (await a.ask("b", "?"))["answer"] == "!"
-
-
-@pytest.mark.clause("bridge.life.5")
-async def test_an_agent_that_is_removed_ends_what_was_asked_of_it(relays: Make) -> None:
-    relay = relays()
-    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
-        held = await a.start("ask_agent", {"to": "b", "message": "?"})
-        await b.wake()
-        await anyio.to_thread.run_sync(lambda: relay.reload(agents=["a", "c"]))
-        assert (await b.closed())[0] == 4401
-        assert (await held.result())["error"] == "agent_offline"
-        await anyio.to_thread.run_sync(lambda: relay.reload(agents=["a", "b", "c"]))
-        async with Bot(relay, "b", hello=True) as back:
-            await back.no_wake(0.3)
-            back.on_wake = lambda wake: "back"
-            assert (await a.ask("b", "?"))["answer"] == "back"
-
-
-async def test_many_reloads_and_a_stop_in_between_leave_nothing_behind(relays: Make) -> None:
-    relay = relays()
-    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
-        b.on_wake = lambda wake: "!"
-        for _ in range(20):
-            os.kill(relay.pid, signal.SIGHUP)
-            assert (await a.ask("b", "?"))["answer"] == "!"
-        os.kill(relay.pid, signal.SIGHUP)
-        assert (await stopped(relay))[0] == 0
-
-
 # The clock
 
 
@@ -372,7 +255,7 @@ async def test_a_clock_that_jumps_moves_no_deadline(
 ) -> None:
     """The system's date is set while asks are open; the relay's Python reads it from a file."""
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
-    relay = relays(env={"PYTHONPATH": str(tmp_path)}, ask_timeout_ms=1500)
+    relay = relays(env={"PYTHONPATH": str(tmp_path)}, ask_timeout_ms=2000)
     async with (
         Bot(relay, "b", hello=True) as b,
         Bot(relay, "c", hello=True) as c,
@@ -380,18 +263,17 @@ async def test_a_clock_that_jumps_moves_no_deadline(
     ):
         held: Pending = await a.start("ask_agent", {"to": "b", "message": "?"})
         silent = await a.start("ask_agent", {"to": "c", "message": "?"})
-        began = time.monotonic()
         wake: Json = await b.wake()
         await c.wake()
         (tmp_path / "jump").write_text(str(hours * 3600))
-        await asyncio.sleep(0.5)
-        assert not held.reading.done()
+        beating = asyncio.create_task(b.beating(wake["request_id"], 0.2))
+        said = await silent.result()
+        assert (said["error"], 2000 <= said["elapsed_ms"] < 60_000) == ("timeout", True)
+        assert not held.reading.done()  # a whole window after the jump
+        beating.cancel()
         await b.reply(wake["request_id"], "in time")
         said = await held.result()
-        assert said["answer"] == "in time"
-        assert 400 < said["elapsed_ms"] < 60_000
-        assert (await silent.result())["error"] == "timeout"
-        assert 1.4 < time.monotonic() - began < 60
+        assert (said["answer"], 2000 <= said["elapsed_ms"] < 60_000) == ("in time", True)
         again = await a.start("ask_agent", {"to": "b", "message": "and again"})
         await b.reply((await b.wake())["request_id"], "yes")
         assert (await again.result())["answer"] == "yes"

@@ -17,6 +17,7 @@ import pytest
 from tests.harness.bot import Bot
 from tests.harness.fixtures import peer
 from tests.harness.relay import Make, RelayProcess, crowd
+from tests.harness.waits import eventually
 from tests.harness.wire import Json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp_client]
@@ -118,6 +119,51 @@ async def in_every_mode(
             group.create_task(one(mode, client))
 
 
+async def is_answered_at_once(client: Official, bot: Bot) -> None:
+    asking = client.begin(do="call", tool="ask_agent", args={"to": bot.name, "message": "1+1"})
+    await bot.reply((await bot.wake())["request_id"], "2")
+    assert (await client.outcome(asking))["result"]["said"]["answer"] == "2"
+
+
+async def is_held_with_progress(name: str, client: Official, bot: Bot) -> None:
+    """For longer than the client waits for a byte."""
+    asking = client.begin(do="call", tool="ask_agent", args={"to": bot.name, "message": "long"})
+    wake = await bot.wake()
+    await bot.beat(wake["request_id"], "thinking")
+    if name in ("first", "legacy"):
+        await client.do(do="ping")
+    assert await client.tool("list_agents")  # not behind the ask
+    await asyncio.sleep(READ_S + 1)  # the time is what is tested
+    await bot.reply(wake["request_id"], "done")
+    line = await client.outcome(asking)
+    assert line["result"]["said"]["answer"] == "done"
+    counts = [step["progress"] for step in client.progress[asking]]
+    assert len(counts) >= 2
+    assert counts == sorted(set(counts))
+    assert client.progress[asking][-1]["message"] == "thinking"
+
+
+async def waits_in_slices(client: Official, bot: Bot) -> None:
+    first = await client.tool("ask_agent", to=bot.name, message="slices", wait_ms=100)
+    assert first["error"] == "working"
+    rid, wake = first["request_id"], await bot.wake()
+    waiting = client.begin(do="call", tool="wait_answer", args={"request_id": rid})
+    await bot.reply(wake["request_id"], "in the second")
+    assert (await client.outcome(waiting))["result"]["said"]["answer"] == "in the second"
+
+
+async def fails_answers_and_cancels(client: Official, own: Bot, bot: Bot) -> None:
+    """Expected failures are no errors; answers go out; an ask is taken back."""
+    said = await client.tool("ask_agent", to="nobody", message="?")
+    assert said["error"] == "unknown_agent"
+    asked = asyncio.create_task(bot.call("ask_agent", {"to": own.name, "message": "and you?"}))
+    rid = (await own.wake())["request_id"]
+    assert await client.tool("reply", request_id=rid, answer="fine") == {"ok": True}
+    assert (await asked)["answer"] == "fine"
+    gone = await client.tool("ask_agent", to=bot.name, message="never mind", wait_ms=0)
+    assert await client.tool("cancel_ask", request_id=gone["request_id"]) == {"ok": True}
+
+
 @pytest.mark.clause("mcp.era.1", "mcp.era.2", "mcp.hold.1", "mcp.rpc.3")
 async def test_an_official_client_lists_asks_waits_replies_and_sees_progress(
     relay: RelayProcess, officials: dict[str, Official]
@@ -125,49 +171,15 @@ async def test_an_official_client_lists_asks_waits_replies_and_sees_progress(
     """O7, T1, T7, T10, T36, T41: a client that gives up after 5 s without a byte."""
 
     async def check(name: str, client: Official) -> None:
-        other = relay.agent()
-        async with Bot(relay, other, hello=True) as bot, Bot(relay, name) as own:
+        async with Bot(relay, relay.agent(), hello=True) as bot, Bot(relay, name) as own:
             tools = await client.do(do="list")
             assert tools == ["ask_agent", "cancel_ask", "list_agents", "reply", "wait_answer"]
             agents = {line["name"]: line["online"] for line in await client.tool("list_agents")}
-            assert agents[other] is True
-            # quick
-            asking = client.begin(do="call", tool="ask_agent", args={"to": other, "message": "1+1"})
-            await bot.reply((await bot.wake())["request_id"], "2")
-            assert (await client.outcome(asking))["result"]["said"]["answer"] == "2"
-            # held for longer than the client waits for a byte, with progress
-            asking = client.begin(
-                do="call", tool="ask_agent", args={"to": other, "message": "long"}
-            )
-            wake = await bot.wake()
-            await bot.beat(wake["request_id"], "thinking")
-            if name in ("first", "legacy"):
-                await client.do(do="ping")
-            assert await client.tool("list_agents")  # not behind the ask
-            await asyncio.sleep(READ_S + 1)
-            await bot.reply(wake["request_id"], "done")
-            line = await client.outcome(asking)
-            assert line["result"]["said"]["answer"] == "done"
-            counts = [step["progress"] for step in client.progress[asking]]
-            assert len(counts) >= 2
-            assert counts == sorted(set(counts))
-            assert client.progress[asking][-1]["message"] == "thinking"
-            # in slices
-            first = await client.tool("ask_agent", to=other, message="slices", wait_ms=100)
-            assert first["error"] == "working"
-            rid, wake = first["request_id"], await bot.wake()
-            waiting = client.begin(do="call", tool="wait_answer", args={"request_id": rid})
-            await bot.reply(wake["request_id"], "in the second")
-            assert (await client.outcome(waiting))["result"]["said"]["answer"] == "in the second"
-            # expected failures are no errors; answers go out; an ask is taken back
-            said = await client.tool("ask_agent", to="nobody", message="?")
-            assert said["error"] == "unknown_agent"
-            asked = asyncio.create_task(bot.call("ask_agent", {"to": name, "message": "and you?"}))
-            rid = (await own.wake())["request_id"]
-            assert await client.tool("reply", request_id=rid, answer="fine") == {"ok": True}
-            assert (await asked)["answer"] == "fine"
-            gone = await client.tool("ask_agent", to=other, message="never mind", wait_ms=0)
-            assert await client.tool("cancel_ask", request_id=gone["request_id"]) == {"ok": True}
+            assert agents[bot.name] is True
+            await is_answered_at_once(client, bot)
+            await is_held_with_progress(name, client, bot)
+            await waits_in_slices(client, bot)
+            await fails_answers_and_cancels(client, own, bot)
 
     await in_every_mode(officials, check)
 
@@ -207,11 +219,13 @@ async def test_a_session_outlives_a_relay_that_is_killed(
     bots = {mode: Bot(relay, relay.agent(), hello=True, ack=False) for mode in officials}
     asks = {m: {"to": b.name, "message": "?", "idempotency_key": "once"} for m, b in bots.items()}
     rids: dict[str, str] = {}
+    held: list[tuple[Official, int]] = []
     for mode, client in officials.items():
         await bots[mode].connect()
-        client.begin(do="call", tool="ask_agent", args=asks[mode], timeout=60)
+        asking = client.begin(do="call", tool="ask_agent", args=asks[mode], timeout=60)
+        held.append((client, asking))
         rids[mode] = (await bots[mode].wake())["request_id"]
-    await asyncio.sleep(2)
+    await eventually(lambda: all(client.progress.get(n) for client, n in held), "streams")
     relay.kill()
     for bot in bots.values():
         await bot.closed()
@@ -224,7 +238,7 @@ async def test_a_session_outlives_a_relay_that_is_killed(
             await again.reply(rids[mode], "42")
             said = await client.tool("ask_agent", **asks[mode])
             assert (said["answer"], said["request_id"]) == ("42", rids[mode])
-            await again.no_wake(0.2)
+            await again.no_wake()
             again.on_wake = lambda wake: "still valid"
             conversation = said["conversation_id"]
             said = await client.tool(

@@ -8,12 +8,11 @@ and the plugin's tests), 4.4 and 4.19 with real stores (test_store.py), 4.15 and
 import asyncio
 import json
 import sqlite3
-import time
 
 import pytest
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp
-from tests.harness.relay import Clients, Make, RelayProcess, crowd, token_of
+from tests.harness.relay import Clients, Make, RelayProcess, crowd
 from tests.harness.waits import eventually
 from tests.harness.wire import raw, request_bytes
 
@@ -187,13 +186,12 @@ async def test_4_10_asks_are_bounded_by_queue_and_by_rate(relays: Make) -> None:
 
 @pytest.mark.clause("bridge.life.3")
 async def test_4_11_beats_for_ever_end_at_the_cap(relay: RelayProcess, mcp: Clients) -> None:
-    began = time.monotonic()
     async with Bot(relay, relay.agent()) as bot:
         pending = await mcp(relay.agent()).start("ask_agent", {"to": bot.name, "message": "?"})
         beating = asyncio.create_task(bot.beating((await bot.wake())["request_id"], 0.3))
-        assert (await pending.result())["error"] == "deadline_exceeded"
+        said = await pending.result()
         beating.cancel()
-    assert time.monotonic() - began > 5.9
+    assert (said["error"], said["elapsed_ms"] >= 6000) == ("deadline_exceeded", True)
 
 
 @pytest.mark.clause("mcp.hold.2")
@@ -225,11 +223,12 @@ async def test_4_13_a_target_may_reconnect_while_it_works(
         first = await Bot(relay, name, hello=hello).connect()
         pending = await client.start("ask_agent", {"to": name, "message": "?"})
         wake = await first.wake()
-        await asyncio.sleep(0.05)  # the ack is on its way
+        if hello:
+            await first.lives()  # what it sent before, the ack, was read
         first.vanish()
         async with Bot(relay, name, hello=hello) as second:
             if hello:
-                await second.no_wake(0.3)
+                await second.no_wake()
             else:
                 assert (await second.wake())["request_id"] == wake["request_id"]
             await second.reply(wake["request_id"], "finished")
@@ -252,11 +251,11 @@ async def test_4_13b_an_absent_target_is_offline_awaited_or_queued_for(
     found = await client.tool("wait_answer", {"request_id": queued["request_id"]})
     assert found["answer"] == "here I am"
     # Within the grace of a lost link an ask waits without being told to.
-    asking = await client.start("ask_agent", {"to": name, "message": "soon"})
-    await asyncio.sleep(0.1)
+    soon = await client.ask(name, "soon", wait_ms=0)
+    assert soon["error"] == "working"
     async with Bot(relay, name) as bot:
         await bot.reply((await bot.wake())["request_id"], "back")
-    assert (await asking.result())["answer"] == "back"
+    assert (await client.outcome(soon))["answer"] == "back"
     # After the grace it ends.
     asking = await client.start("ask_agent", {"to": name, "message": "never"})
     assert (await asking.result())["error"] in ("agent_offline", "agent_disconnected")
@@ -274,47 +273,6 @@ async def test_4_13c_an_answer_after_the_grace_is_kept(relay: RelayProcess, mcp:
         assert await back.reply(rid, "late but here") == {"ok": True, "late": True}
     found = await client.tool("wait_answer", {"request_id": rid})
     assert (found["ok"], found["answer"], found["late"]) == (True, "late but here", True)
-
-
-async def test_4_17_a_window_of_many_days_does_not_overflow(relays: Make) -> None:
-    week = 604_800_000
-    relay = relays(ask_timeout_ms=week, ask_max_ms=week)
-    async with Bot(relay, "b") as bot, Mcp(relay, "a") as a:
-        asking = await a.start("ask_agent", {"to": "b", "message": "?"})
-        wake = await bot.wake()
-        await asyncio.sleep(0.3)
-        assert not asking.reading.done()
-        await bot.reply(wake["request_id"], "!")
-        assert (await asking.result())["answer"] == "!"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"ask_timeout_ms": 3_000_000_000}, "ask_timeout_ms"),
-        ({"agents": [{"name": "a", "token": ""}]}, "token"),
-        ({"agents": [{"name": "a", "token": "short"}]}, "token"),
-        ({"agents": [{"name": "", "token": token_of("a")}]}, "name"),
-        ({"agents": [{"name": "a", "token": token_of("a")}] * 2}, "name"),
-        ({"agents": [{"name": n, "token": token_of("a")} for n in "ab"]}, "token"),
-        ({"ask_timeout": 5}, "ask_timeout_ms"),
-    ],
-    ids=["4.17", "4.18 empty", "4.18 short", "name", "same name", "same token", "unknown key"],
-)
-def test_4_18_a_configuration_that_cannot_be_meant_ends_with_2_and_words(
-    relays: Make, change: dict[str, object], words: str
-) -> None:
-    relay = relays(start=False)
-    relay.write({**relay.config, **change})
-    done = relay.launch().process
-    assert done is not None
-    assert done.wait(10) == 2
-    relay.process = None
-    said = relay.log() + (relay.folder / "out.log").read_text()
-    assert words in said
-    assert "line " in said
-    assert "Traceback" not in said
-    assert token_of("a") not in said
 
 
 async def test_4_18b_without_a_token_nobody_is_anybody(relay: RelayProcess, mcp: Clients) -> None:

@@ -1,8 +1,7 @@
 """What must work from end to end: the life of asks as users and their bots see it (bridge.md)."""
 
 import asyncio
-import random
-import time
+from collections.abc import Callable, Coroutine
 
 import pytest
 from tests.harness.bot import Bot
@@ -13,84 +12,73 @@ from tests.harness.wire import Json
 
 pytestmark = pytest.mark.anyio
 
+Work = Callable[[Bot, str], Coroutine[None, None, None]]
+"""What a bot does about a wake, given its request id."""
+
 BUSY_S = 20.0
-"""What a busy machine may add."""
-"""What a machine that does other things may add to a time."""
+"""How long an answer that comes at once may take on a busy machine; the hold is three times that."""
 
 
 @pytest.fixture(scope="module")
 def shared(module_relays: Make) -> RelayProcess:
-    """The times of the scenarios: a window of 2 s, a cap of 10 s, slices of 5 s."""
+    """The times of the scenarios: a window of 2 s, a cap of 7 s, slices of 5 s."""
     return module_relays(
         agents=crowd(250),
         ask_timeout_ms=2000,
-        ask_max_ms=10_000,
+        ask_max_ms=7_000,
         hold_ms=5000,
         max_turns=12,
         max_run=6,
     )
 
 
-async def outcome(asker: Mcp, first: Json) -> tuple[Json, float]:
-    """Follow an ask through its slices to its end; the result and when it came."""
-    while first.get("error") == "working":
-        first = await asker.tool("wait_answer", {"request_id": first["request_id"]})
-    return first, time.monotonic()
+async def beats_then_answers(bot: Bot, rid: str) -> None:
+    for _ in range(8):
+        await asyncio.sleep(0.5)
+        await bot.beat(rid)
+    await bot.reply(rid, "done")
+
+
+async def is_silent(bot: Bot, rid: str) -> None:
+    pass
+
+
+async def beats_for_ever(bot: Bot, rid: str) -> None:
+    await bot.beating(rid, 0.5)
 
 
 @pytest.mark.clause("bridge.life.2", "bridge.life.3", "bridge.life.8")
 async def test_beats_keep_an_ask_alive_silence_ends_it_the_cap_ends_it(
     relay: RelayProcess, mcp: Clients
 ) -> None:
-    """O3: four asks at once, each with its own target."""
+    """O3: four asks at once, each with its own target; beats of a fifth agent count for nothing."""
+    said: dict[str, Json] = {}  # in the order of their ends
+    meddler = Bot(relay, relay.agent(), hello=True)
 
-    async def ask(bot: Bot, work: object) -> tuple[Json, float]:
+    async def another_beats(bot: Bot, rid: str) -> None:
+        await beats_for_ever(meddler, rid)
+
+    async def ask(work: Work) -> None:
         asker = mcp(relay.agent())
-        began = time.monotonic()
-        pending = await asker.start("ask_agent", {"to": bot.name, "message": "?"})
-        wake = await bot.wake()
-        task = asyncio.create_task(work(bot, wake["request_id"]))  # type: ignore[operator]
-        result, ended = await outcome(asker, await pending.result())
-        task.cancel()
-        return result, ended - began
+        async with Bot(relay, relay.agent()) as bot:
+            pending = await asker.start("ask_agent", {"to": bot.name, "message": "?"})
+            task = asyncio.create_task(work(bot, (await bot.wake())["request_id"]))
+            said[work.__name__] = await asker.outcome(await pending.result())
+            task.cancel()
 
-    async def beats_then_answers(bot: Bot, rid: str) -> None:
-        for _ in range(12):
-            await asyncio.sleep(0.5)
-            await bot.beat(rid)
-        await bot.reply(rid, "done")
-
-    async def is_silent(bot: Bot, rid: str) -> None:
-        pass
-
-    async def beats_for_ever(bot: Bot, rid: str) -> None:
-        await bot.beating(rid, 0.5)
-
-    async with (
-        Bot(relay, relay.agent()) as b1,
-        Bot(relay, relay.agent()) as b2,
-        Bot(relay, relay.agent()) as b3,
-        Bot(relay, relay.agent()) as b4,
-        Bot(relay, relay.agent(), hello=True) as c,
-        asyncio.TaskGroup() as group,
+    async with meddler, asyncio.TaskGroup() as group:
+        for work in (beats_then_answers, is_silent, beats_for_ever, another_beats):
+            group.create_task(ask(work))
+    assert set(list(said)[:2]) == {"is_silent", "another_beats"}
+    assert list(said)[2:] == ["beats_then_answers", "beats_for_ever"]
+    assert said["beats_then_answers"]["answer"] == "done"
+    for name, error, least in (
+        ("is_silent", "timeout", 2000),
+        ("another_beats", "timeout", 2000),
+        ("beats_for_ever", "deadline_exceeded", 7000),
     ):
-
-        async def another_beats(bot: Bot, rid: str) -> None:
-            await c.beating(rid, 0.5)
-
-        one = group.create_task(ask(b1, beats_then_answers))
-        two = group.create_task(ask(b2, is_silent))
-        three = group.create_task(ask(b3, beats_for_ever))
-        four = group.create_task(ask(b4, another_beats))
-    assert one.result()[0]["answer"] == "done"
-    assert 6 <= one.result()[1] < 6 + BUSY_S
-    for task in (two, four):
-        assert task.result()[0]["error"] == "timeout"
-        assert 2.0 <= task.result()[1] <= 2.6 + BUSY_S
-    assert three.result()[0]["error"] == "deadline_exceeded"
-    assert 10 <= three.result()[1] <= 11 + BUSY_S
-    for task in (two, three, four):
-        assert {"hint", "request_id", "conversation_id", "elapsed_ms"} <= task.result()[0].keys()
+        assert (said[name]["error"], said[name]["elapsed_ms"] >= least) == (error, True)
+        assert {"hint", "request_id", "conversation_id"} <= said[name].keys()
 
 
 @pytest.mark.clause("bridge.reply.1", "bridge.reply.2", "bridge.reply.5", "bridge.life.1")
@@ -137,7 +125,7 @@ async def test_a_reconnect_race_loses_nothing(
         assert again["request_id"] == rid
         if hello:
             assert again["attempt"] == 2
-        await two.no_wake(0.3)
+        await two.no_wake()
         assert not pending.reading.done()
         await two.reply(rid, "on the second")
         assert (await pending.result())["answer"] == "on the second"
@@ -182,7 +170,7 @@ async def test_in_one_conversation_wakes_come_one_at_a_time_and_in_order(
         ]
         other = await two.ask(bot.name, "beside", wait_ms=0)
         assert {(await bot.wake())["message"], (await bot.wake())["message"]} == {"0", "beside"}
-        await bot.no_wake(0.2)
+        await bot.no_wake()
         await bot.reply(other["request_id"], "ok")
         order = [first, *more]
         for number, ask in enumerate(order):
@@ -205,7 +193,8 @@ async def test_waiting_behind_another_ask_is_not_silence(relay: RelayProcess, mc
             bot.name, "behind", wait_ms=0, conversation_id=first["conversation_id"]
         )
         beating = asyncio.create_task(bot.beating(first["request_id"], 0.5))
-        await asyncio.sleep(2.6)
+        async with Bot(relay, relay.agent()) as silent:  # a whole window passes
+            assert (await client.ask(silent.name, "?"))["error"] == "timeout"
         beating.cancel()
         await bot.reply(first["request_id"], "at last")
         assert (await bot.wake())["message"] == "long"
@@ -226,7 +215,7 @@ async def test_the_same_key_leads_to_the_same_exchange(relay: RelayProcess, mcp:
         ]
         theirs = await two.ask(bot.name, "!", idempotency_key="k", wait_ms=0)
         wakes = [await bot.wake(), await bot.wake()]
-        await bot.no_wake(0.2)
+        await bot.no_wake()
         mine = next(w for w in wakes if w["message"] == "?")
         assert theirs["request_id"] != mine["request_id"]
         await bot.reply(mine["request_id"], "one")
@@ -238,18 +227,15 @@ async def test_the_same_key_leads_to_the_same_exchange(relay: RelayProcess, mcp:
 @pytest.mark.clause("bridge.wait.1")
 async def test_the_longest_hold_is_an_agents_own(relays: Make) -> None:
     """T1, T2, T3, T36, T42, T47: the id is there before any client gives up."""
-    relay = relays(agents=[{"name": "a", "hold_ms": 400}, "b"], hold_ms=60_000)
-    async with Bot(relay, "b") as bot, Mcp(relay, "a") as a:
+    relay = relays(agents=[{"name": "a", "hold_ms": 400}, "b", "patient"], hold_ms=60_000)
+    async with Bot(relay, "b") as bot, Mcp(relay, "a") as a, Mcp(relay, "patient") as patient:
         for wait in ({}, {"wait_ms": 10**9}, {"wait_ms": 1e300}):
-            began = time.monotonic()
-            said = await a.ask("b", "?", **wait)
-            assert said["error"] == "working"
+            said = await a.ask("b", "?", timeout=BUSY_S, **wait)
+            assert (said["error"], said["elapsed_ms"] >= 400) == ("working", True)
             assert {"request_id", "conversation_id", "hint"} <= said.keys()
-            assert 0.35 < time.monotonic() - began < BUSY_S
-        for wait in (0, -5, 0.4, -1e300):
-            began = time.monotonic()
-            assert (await a.ask("b", "?", wait_ms=wait))["error"] == "working"
-            assert time.monotonic() - began < BUSY_S
+        for wait_ms in (0, -5, 0.4, -1e300):
+            said = await patient.ask("b", "?", timeout=BUSY_S, wait_ms=wait_ms)
+            assert said["error"] == "working"
         assert bot.frames
 
 
@@ -306,10 +292,8 @@ async def test_who_may_ask_whom_is_kept_and_shown(relays: Make) -> None:
         assert said["error"] == "unknown_agent"
         assert "c-bot" in said["hint"]
         for odd in ("", "b" * 3_000_000, "\0", "b ", "B"):
-            began = time.monotonic()
-            said = await a.ask(odd, "?")
+            said = await a.ask(odd, "?", timeout=BUSY_S)
             assert (said["ok"], said["error"]) == (False, "unknown_agent")
-            assert time.monotonic() - began < BUSY_S
 
 
 async def test_the_list_says_who_is_there_and_who_works(relay: RelayProcess, mcp: Clients) -> None:
@@ -346,67 +330,3 @@ async def test_the_whole_list_fits_onto_a_link_whatever_agents_say_of_themselves
         assert (await a.call("ask_agent", {"to": "agent-1", "message": "?"}))[
             "error"
         ] == "agent_offline"
-
-
-@pytest.mark.clause("bridge.life.1")
-async def test_in_a_storm_of_lost_links_every_ask_ends_once(relays: Make) -> None:
-    """S3: bots drop at any moment, also between the ask and its wake."""
-    relay = relays(
-        agents=crowd(14), ask_timeout_ms=600, ask_max_ms=3000, reconnect_grace_ms=300, hold_ms=2000
-    )
-    dice = random.Random(7)
-    names = [relay.agent() for _ in range(6)]
-    stopping = asyncio.Event()
-    answered: dict[str, int] = {}
-
-    async def unreliable(name: str) -> None:
-        while not stopping.is_set():
-            async with Bot(relay, name, hello=dice.random() < 0.5) as bot:
-
-                def answer(wake: Json) -> str | None:
-                    if dice.random() < 0.3:
-                        return None
-                    answered[wake["request_id"]] = answered.get(wake["request_id"], 0) + 1
-                    return "answer to " + wake["message"]
-
-                bot.on_wake = answer
-                await asyncio.sleep(dice.uniform(0.01, 0.25))
-                if dice.random() < 0.7:
-                    bot.vanish()
-                await asyncio.sleep(0)
-
-    async def asks(number: int) -> list[tuple[str, Json]]:
-        said = []
-        async with Mcp(relay, relay.agent()) as client:
-            for turn in range(6):
-                message = f"{number}.{turn}"
-                first = await client.ask(dice.choice(names), message, wait_ms=1500)
-                said.append((message, (await outcome(client, first))[0]))
-        return said
-
-    async def bots() -> None:
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(unreliable(name))
-
-    storm = asyncio.create_task(bots())
-    try:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(asks(number)) for number in range(8)]
-    finally:
-        stopping.set()
-        storm.cancel()
-        await asyncio.gather(storm, return_exceptions=True)
-    results = [result for task in tasks for result in task.result()]
-    assert len(results) == 8 * 6
-    for message, result in results:
-        if result["ok"]:
-            assert result["answer"] == "answer to " + message
-        else:
-            assert result["error"] in (
-                "timeout",
-                "agent_disconnected",
-                "agent_offline",
-                "deadline_exceeded",
-            )
-    assert any(result["ok"] for _, result in results)

@@ -33,7 +33,7 @@ class FakeRelay:
         """What a call gives; `None` sends no result."""
         self.heartbeat_ms = heartbeat_ms
         self.frames: list[Frame] = []
-        self.dials = 0
+        self.dials = self.probes = 0
         self.headers: dict[str, str] = {}
         self._news = threading.Condition()
         self._socket: ServerConnection | None = None
@@ -107,9 +107,11 @@ class FakeRelay:
         args: Frame = call["args"]
         return args
 
-    def none(self, seconds: float = 0.3, **fields: Any) -> None:
-        """For a while, and until now, there is no such frame."""
-        time.sleep(seconds)
+    def none(self, **fields: Any) -> None:
+        """There is no such frame: what the bot sent before it takes a wake of now has come."""
+        self.probes += 1
+        self.wake(f"probe-{self.probes}", "?", conversation=f"probe-{self.probes}")
+        self.expect(type="ack", request_id=f"probe-{self.probes}")
         with self._news:
             seen = [f for f in self.frames if all(_field(f, k) == v for k, v in fields.items())]
         assert not seen, seen

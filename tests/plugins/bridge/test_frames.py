@@ -29,7 +29,8 @@ def test_a_wake_without_a_type_is_one_of_the_first_protocol() -> None:
 
 
 def test_a_wake_survives_its_copy_in_the_journal() -> None:
-    wake = Wake("r", "c", "ann", "hi", attempt=3, deadline_ms=5, depth=2, data=[1])
+    trace = {"traceparent": "00-a-b-01", "baggage": "x=1"}
+    wake = Wake("r", "c", "ann", "hi", attempt=3, deadline_ms=5, depth=2, data=[1], trace=trace)
     assert frames.wake_from(frames.wake_to(wake)) == wake
 
 
@@ -66,7 +67,7 @@ def test_a_frame_that_makes_no_sense_is_a_bad_frame(text: str) -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.dictionaries(st.sampled_from([*WAKE, "type", "attempt", "id", "agent"]), ANY))
+@given(st.dictionaries(st.sampled_from([*WAKE, "type", "attempt", "id", "agent", "trace"]), ANY))
 def test_whatever_an_object_holds_it_is_read_or_refused(raw: dict[str, Any]) -> None:
     try:
         frames.decode(json.dumps(raw))
@@ -104,5 +105,7 @@ def test_the_frames_of_the_bot_are_what_the_protocol_says() -> None:
     call = {"type": "call", "id": "1", "tool": "reply", "args": {"a": 1}}
     assert json.loads(frames.call("1", "reply", {"a": 1})) == call
     assert json.loads(frames.call("1", "reply", {"a": 1}, "r")) == call | {"request_id": "r"}
+    trace = {"traceparent": "t"}
+    assert json.loads(frames.call("1", "reply", {"a": 1}, None, trace)) == call | {"trace": trace}
     hello = json.loads(frames.hello("does things", ("hr",)))
     assert (hello["protocol"], hello["description"], hello["skills"]) == (2, "does things", ["hr"])

@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.waits import until
 from tests.plugins.http_callback.receiver import Receiver
 
 from hermes_bridge.plugins.http_callback.intake import Call, Origin
-from hermes_bridge.plugins.http_callback.outbox import Receipt
+from hermes_bridge.plugins.http_callback.outbox import Outbox, Receipt
 from hermes_bridge.plugins.http_callback.service import service_for
+from hermes_bridge.plugins.http_callback.store import Store
 
 QUICK = {"schedule": [0, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05], "allow": ["127.0.0.1"]}
 
@@ -65,27 +66,16 @@ class Plugin:
 
         return self.service.desk.submit(look).result(10)
 
-    def wait_state(self, id: str, state: str, seconds: float = 20.0) -> dict[str, Any]:
+    def wait_state(self, id: str, state: str) -> dict[str, Any]:
         """Wait until a row has a state. The outbox has no event to wait for: it is asked."""
+        until(lambda: self.row(id)["state"] == state, lambda: f"{state}: {self.row(id)}")
+        return self.row(id)
 
-        async def ask() -> dict[str, Any]:
-            async with asyncio.timeout(seconds):
-                while (row := await asyncio.to_thread(self.row, id))["state"] != state:
-                    await asyncio.sleep(0.02)
-            return row
-
-        try:
-            return asyncio.run(ask())
-        except TimeoutError:
-            raise AssertionError(f"{id} is not {state}: {self.row(id)}") from None
-
-    def wait_ready(self, seconds: float = 30.0) -> None:
+    def wait_ready(self) -> None:
         """Wait until the worker delivers (it tells nobody)."""
-        worker, end = self.service.worker, time.monotonic() + seconds
+        worker = self.service.worker
         assert worker is not None
-        while not worker.turns.open:
-            assert time.monotonic() < end, "the worker never started"
-            time.sleep(0.01)
+        until(lambda: worker.turns.open, "the worker ready")
 
     def stop(self) -> None:
         worker = self.service.worker
@@ -94,8 +84,11 @@ class Plugin:
         self.service.desk.close()
 
 
+Plugins = Callable[..., Plugin]
+
+
 @pytest.fixture
-def plugins(tmp_path: Path) -> Iterator[Callable[..., Plugin]]:
+def plugins(tmp_path: Path) -> Iterator[Plugins]:
     """Make running plugins: `plugins(start=True, home="home", **settings)`."""
     made: list[Plugin] = []
 
@@ -107,3 +100,10 @@ def plugins(tmp_path: Path) -> Iterator[Callable[..., Plugin]]:
     yield make
     for plugin in made:
         plugin.stop()
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    store = Store(tmp_path / "http_callback" / "outbox.db")
+    yield Outbox(store, "me")
+    store.close()

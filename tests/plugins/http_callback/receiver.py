@@ -10,6 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+"""A well-formed signing secret, for a plugin and who verifies what it sent."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -136,3 +139,8 @@ class Receiver:
             await asyncio.sleep(reply.slow_body)
             return response
         return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+
+
+def failing(times: int, reply: Reply) -> Callable[[Got, int], Reply | None]:
+    """Answer so the first few times, then 200."""
+    return lambda got, n: reply if n <= times else None

@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.harness.waits import until
 from tests.plugins.http_callback.conftest import Plugin
 from tests.plugins.http_callback.receiver import Got, Receiver, Reply
 
@@ -72,6 +73,10 @@ def acknowledged(logs: Path) -> dict[str, str]:
     return found
 
 
+def owing(states: dict[str, int]) -> bool:
+    return any(states.get(name) for name in ("pending", "waiting", "sending"))
+
+
 @pytest.mark.timeout(600)
 def test_random_kills_lose_nothing_double_nothing_and_keep_the_order(
     tmp_path: Path, receiver: Receiver
@@ -94,13 +99,8 @@ def test_random_kills_lose_nothing_double_nothing_and_keep_the_order(
     receiver.script = None
     owed = acknowledged(tmp_path)
     plugin.start()
-    end = time.monotonic() + 120
-    states: dict[str, int] = {}
-    while time.monotonic() < end:
-        states = plugin.states()
-        if not any(states.get(name) for name in ("pending", "waiting", "sending")):
-            break
-        time.sleep(0.1)  # nobody tells when another process's rows are through
+    until(lambda: not owing(plugin.states()), "through", 120)
+    states = plugin.states()
     plugin.stop()
     report(owed, receiver, states)
     assert set(states) == {"delivered"}

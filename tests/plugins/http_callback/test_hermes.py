@@ -4,22 +4,16 @@ One gateway a version serves most tests (a start costs seconds of CPU): events, 
 have names of their own. One crash of it is looked at by three tests.
 """
 
-import base64
-import hashlib
-import hmac
 import json
 import re
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
@@ -27,160 +21,18 @@ from tests.harness.fixtures import made_gateways
 from tests.harness.gateway import Gateway
 from tests.harness.llm import Fail, Say, ScriptedModel
 from tests.harness.venvs import Venv
-from tests.plugins.http_callback.receiver import Got, Receiver, Reply
+from tests.plugins.http_callback.hermes_bot import Bot, Gateways, holding, route
+from tests.plugins.http_callback.receiver import SECRET, Got, Receiver, Reply
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(600)]
 
-PLUGIN = Path(__file__).parents[3] / "src/hermes_bridge/plugins/http_callback"
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-INBOUND = "inbound-secret"
-PROMPT = "Customer said: {message}"
 TROUBLES = (Reply(500), Reply(403), Reply(429), Reply(hang=5.0), Reply(cut=True))
-Gateways = Callable[..., Gateway]
-Row = dict[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def route(deliver: str = "http_callback", **more: Any) -> dict[str, Any]:
-    return {"secret": INBOUND, "prompt": PROMPT, "deliver": deliver, **more}
-
-
-class Bot:
-    """A gateway with the plugin, a webhook port, a receiver, and the CLI of its home."""
-
-    def __init__(
-        self,
-        gateways: Gateways,
-        receiver: Receiver,
-        *,
-        bare: bool = False,
-        routes: dict[str, Any] | None = None,
-        **extra: Any,
-    ) -> None:
-        self.port = free_port()
-        self.receiver = receiver
-        webhook = {"host": "127.0.0.1", "port": self.port, "routes": routes or {}}
-        settings = {"allow": [f"127.0.0.1:{receiver.port}"], "schedule": [0, *[0.5] * 60], **extra}
-        self.gateway = gateways(
-            "bot",
-            start=False,
-            plugins={} if bare else {"http_callback": PLUGIN},
-            config={
-                "plugins": {"enabled": [] if bare else ["http_callback"]},
-                "platforms": {
-                    "webhook": {"enabled": True, "extra": webhook},
-                    "http_callback": {"extra": settings},
-                },
-            },
-            env={} if bare else {"CAPTAIN_HTTP_CALLBACK_SECRET": SECRET},
-        )
-
-    def start(self) -> "Bot":
-        self.gateway.start(120)
-        self.gateway.wait_platform("http_callback", timeout=60)
-        self.gateway.wait_platform("webhook", timeout=60)
-        return self
-
-    def subscribe(self, url: str, route: str = "support", *more: str) -> None:
-        arguments = ["--prompt", PROMPT, "--deliver", "http_callback"]
-        done = self.gateway.cli(
-            *["webhook", "subscribe", route, *arguments],
-            *["--deliver-chat-id", url, "--secret", INBOUND, *more],
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def post(self, event: str, route: str = "support", prefix: str = "", **payload: Any) -> int:
-        """Be the customer's system: an event whose message is its own name, unless another is given."""
-        usual = {"conversation": {"id": 55}} if route == "support" else {}  # its URL names it
-        body = json.dumps({"message": event, **usual, **payload}).encode()
-        stamp = str(int(time.time()))
-        signed = hmac.new(INBOUND.encode(), stamp.encode() + b"." + body, hashlib.sha256)
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{prefix}/webhooks/{route}",
-            data=body,
-            headers={
-                "Content-Type": "application/json",
-                "X-Request-ID": event,
-                "X-Webhook-Timestamp": stamp,
-                "X-Webhook-Signature-V2": signed.hexdigest(),
-            },
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            status: int = response.status
-            return status
-
-    def wait_got(self, word: str, count: int = 1, *, accepted: bool = False) -> list[Got]:
-        """Wait for so many requests that hold a word in their path or body."""
-        return self.receiver.wait(count, 90, accepted=accepted, where=holding(word))
-
-    def got(self, word: str) -> list[Got]:
-        return list(filter(holding(word), self.receiver.got))
-
-    def rows(self, word: str) -> list[Row]:
-        """The stored callbacks that name a word, oldest first, as the file has them."""
-        file = self.gateway.home / "http_callback" / "outbox.db"
-        if not file.exists():
-            return []
-        db = sqlite3.connect(file, timeout=10)
-        db.row_factory = sqlite3.Row
-        try:
-            found = db.execute("SELECT * FROM deliveries ORDER BY seq").fetchall()
-        finally:
-            db.close()
-        return [dict(row) for row in found if word in f"{event_of(row['chat'])} {row['url']}"]
-
-    def wait_rows(self, word: str, condition: Callable[[list[Row]], bool]) -> list[Row]:
-        end = time.monotonic() + 60
-        while not condition(rows := self.rows(word)):
-            assert time.monotonic() < end, f"never so: {rows}"
-            time.sleep(0.05)  # another process writes the file
-        return rows
-
-    def wait_delivered(self, word: str, count: int = 1) -> list[Row]:
-        """Wait until so many callbacks and no other (notices aside) were delivered."""
-
-        def so(rows: list[Row]) -> bool:
-            return [row["state"] for row in rows if row["state"] != "suppressed"] == [
-                "delivered"
-            ] * count
-
-        return self.wait_rows(word, so)
-
-
-def event_of(chat: str) -> str:
-    """The event in the chat of a webhook; 0.22 wraps it: `webhook:v2:` and JSON in base64."""
-    last = chat.rpartition(":")[2]
-    if ":v2:" not in chat:
-        return last
-    return str(json.loads(base64.urlsafe_b64decode(last + "=" * (-len(last) % 4)))[-1])
-
-
-def holding(word: str) -> Callable[[Got], bool]:
-    return lambda one: word in one.path or word.encode() in one.body
 
 
 @pytest.fixture(scope="module")
-def llm(hermes: Venv) -> Iterator[ScriptedModel]:
-    """A model a version: what one was told must not answer the other."""
-    with ScriptedModel() as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def shared(
-    request: pytest.FixtureRequest,
-    hermes: Venv,
-    llm: ScriptedModel,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Gateways]:
-    """As `gateways`, for the whole module."""
-    yield from made_gateways(request, hermes, llm, tmp_path_factory.mktemp("shared"))
+def llm(module_llm: ScriptedModel) -> ScriptedModel:
+    """One model behind the shared gateway and those that a test makes for itself."""
+    return module_llm
 
 
 @pytest.fixture(scope="module")
@@ -198,13 +50,13 @@ def mistaken(
 
 
 @pytest.fixture(scope="module")
-def bot(shared: Gateways) -> Iterator[Bot]:
+def bot(module_gateways: Gateways) -> Iterator[Bot]:
     with Receiver() as receiver:
         typing = {"url": f"http://127.0.0.1:{receiver.port}/webhooks/captain/typing"}
         crm = {"url": receiver.url + "?inbox_id=3", "profile": "captain", "typing": typing}
         to = {"url": receiver.url, "chat_id": receiver.url, "thread_id": "{c}"}
         bot = Bot(
-            shared,
+            module_gateways,
             receiver,
             routes={
                 "push": route(deliver_only=True, deliver_extra={"chat_id": receiver.url}),

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 from tests.plugins.http_callback.conftest import Plugin
-from tests.plugins.http_callback.receiver import Receiver
+from tests.plugins.http_callback.receiver import SECRET, Receiver
 
 from hermes_bridge.callback.receiver import Verifier
 from hermes_bridge.plugins.http_callback import cli, form, media, standalone
 from hermes_bridge.plugins.http_callback.intake import Call
 
 Plugins = Callable[..., Plugin]
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TEXT = b"one\r\n--callback-\r\n\x00\xff two"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
+from tests.plugins.http_callback.receiver import SECRET
 
 from hermes_bridge.plugins.http_callback import payload, signing
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "vectors/callback/signatures.json").read_text("utf-8")
 )
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OLDER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 
 

@@ -25,6 +25,7 @@ class BookMachine(RuleBasedStateMachine):
         self.world = World()
         self.all: dict[str, Exchange] = {}
         self.answered_by: dict[str, str] = {}
+        self.epoch = 1
 
     @rule(
         target=exchanges,
@@ -121,7 +122,8 @@ class BookMachine(RuleBasedStateMachine):
         queues = {name: world.book.release(name) for name in NAMES}
         ended = [x for x in self.all.values() if x.ended]
         world.now += ms
-        world.book = ExchangeBook(world.roster, LIMITS, epoch=world.now)
+        self.epoch = max(self.epoch + 1, world.now)  # no two processes begin in one millisecond
+        world.book = ExchangeBook(world.roster, LIMITS, epoch=self.epoch)
         for x in ended:
             world.book.remember(x)
         for name, records in queues.items():

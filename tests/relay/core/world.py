@@ -22,6 +22,8 @@ LIMITS = Limits(
     queue_ttl_ms=20_000,
 )
 NAMES = ("a", "b", "c")
+OK = Outcome(Status.OK, answer="yes")
+"""What `World.reply` answers unless it is told otherwise."""
 START = 1_800_000_000_000
 
 
@@ -51,7 +53,7 @@ class World:
         link = self.roster.link(agent)
         assert link is not None
         self.roster.link_down(agent, link.generation, self.now)
-        self.book.link_lost(agent, self.now)
+        self.perform(self.book.link_lost(agent, self.now))
 
     def make(
         self, target: str = "b", asker: str = "a", conv: str | None = None, *, queue: bool = False

@@ -21,11 +21,6 @@ def shared(module_relays: Make) -> RelayProcess:
     return module_relays(agents=crowd(200), max_message_bytes=1_032_192)
 
 
-async def lives(bot: Bot) -> None:
-    """The link still answers."""
-    assert await bot.call("list_agents")
-
-
 # hello and welcome
 
 
@@ -60,7 +55,7 @@ async def test_a_seed_adapter_gets_four_fields_and_nothing_else(
         assert len(bot.frames) == 1  # no welcome, no cancel, no result
 
 
-@pytest.mark.clause("bridge.link.5")
+@pytest.mark.clause("bridge.link.5", "bridge.trace.1")
 async def test_a_version_2_wake_says_more(relay: RelayProcess, mcp: Clients) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with Bot(relay, relay.agent(), hello=True) as bot:
@@ -105,7 +100,7 @@ async def test_an_odd_hello_is_taken_within_bounds(
 async def test_a_hello_of_the_wrong_types_is_ignored(relay: RelayProcess, hello: Json) -> None:
     async with Bot(relay, relay.agent()) as bot:
         await bot.send(**{"type": "hello", "protocol": 2, "client": "x", "features": [], **hello})
-        await lives(bot)
+        await bot.lives()
 
 
 async def test_a_second_hello_changes_nothing(relay: RelayProcess) -> None:
@@ -168,7 +163,7 @@ async def test_a_frame_that_is_not_understood_is_ignored(
 ) -> None:
     async with Bot(relay, relay.agent(), hello=True) as bot:
         await bot.socket.send(frame)
-        await lives(bot)
+        await bot.lives()
 
 
 @pytest.mark.clause("bridge.link.3")
@@ -186,7 +181,7 @@ async def test_unknown_types_are_ignored_however_many(relay: RelayProcess) -> No
     async with Bot(relay, relay.agent(), hello=True) as bot:
         for _ in range(300):
             await bot.send(type="of-the-future", x=1)
-        await lives(bot)
+        await bot.lives()
 
 
 @pytest.mark.clause("bridge.link.3")
@@ -201,7 +196,7 @@ async def test_a_text_frame_that_is_not_utf_8_closes_with_1007(relay: RelayProce
 async def test_a_frame_over_the_bound_closes_with_1009(relay: RelayProcess) -> None:
     async with Bot(relay, relay.agent(), hello=True) as bot:
         await bot.socket.send('{"type":"x","a":"' + "a" * (LARGEST - 19) + '"}')
-        await lives(bot)
+        await bot.lives()
         await bot.socket.send("a" * (LARGEST + 1))
         assert (await bot.closed())[0] == 1009
     async with Bot(relay, bot.name, hello=True) as bot:  # in pieces, too
@@ -231,7 +226,7 @@ async def test_a_message_may_come_in_many_frames(relay: RelayProcess) -> None:
         whole = '{"type":"ünknown"}'.encode()
         cut = whole.index(b"\xc3") + 1
         await bot.socket.send(iter_bytes(whole[:cut], whole[cut:]), text=True)
-        await lives(bot)
+        await bot.lives()
 
 
 async def iter_bytes(*pieces: bytes) -> object:
@@ -260,11 +255,11 @@ async def test_a_breach_of_the_websocket_protocol_ends_only_that_link(
 ) -> None:
     async with Bot(relay, relay.agent(), hello=True) as bot:
         bot.socket.transport.write(data)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await bot.socket.wait_closed()
         assert bot.socket.close_code in (code, 1002, 1006, 1007, 1009)
         async with Bot(relay, bot.name, hello=True) as again:
-            await lives(again)
+            await again.lives()
 
 
 async def test_pings_are_answered_and_a_flood_of_them_hurts_nobody(relay: RelayProcess) -> None:
@@ -272,7 +267,7 @@ async def test_pings_are_answered_and_a_flood_of_them_hurts_nobody(relay: RelayP
         await (await bot.socket.ping())
         ping = Frame(Opcode.PING, b"x" * 100).serialize(mask=True)
         bot.socket.transport.write(ping * 2000)
-        await lives(bot)
+        await bot.lives()
 
 
 # Calls
@@ -350,7 +345,7 @@ async def test_half_a_surrogate_pair_is_refused_wherever_it_stands(
                 }
                 for result in (await client.tool(tool, args), await bot.call(tool, {**args})):
                     assert isinstance(result, dict)
-        await lives(bot)
+        await bot.lives()
 
 
 @pytest.mark.parametrize("call_id", [0, "", "é", 2**53, None, -5])
@@ -374,146 +369,12 @@ async def test_too_many_unanswered_calls_are_refused(relay: RelayProcess) -> Non
             )
         refused = await eventually(lambda: a.frames, "a result")
         assert refused[0]["result"]["error"] == "too_many_calls"
-        await lives(b)
+        await b.lives()
 
 
 async def test_calls_of_a_seed_adapter_are_served_too(relay: RelayProcess) -> None:
     async with Bot(relay, relay.agent()) as bot:
         assert await bot.call("list_agents")
-
-
-# Sizes
-
-
-@pytest.mark.clause("bridge.ask.1")
-async def test_a_message_of_a_megabyte_reaches_a_client_with_a_limit_of_1_mib(
-    relay: RelayProcess, mcp: Clients
-) -> None:
-    text = "m" * 1_000_000
-    for hello in (True, False):
-        async with Bot(relay, relay.agent(), hello=hello, max_size=LARGEST) as bot:
-            bot.on_wake = lambda wake: wake["message"]
-            assert (await mcp(relay.agent()).ask(bot.name, text))["answer"] == text
-
-
-@pytest.mark.clause("bridge.ask.1")
-@pytest.mark.parametrize(
-    ("message", "data", "meta"),
-    [
-        ("\x01" * 200_000, None, None),
-        ("\x01" * 170_000, "d" * 90_000, None),
-        ('"' * 520_000, "d" * 500_000, None),
-        ("m", "d" * 1_040_000, None),
-        ("m" * 1_100_000, None, None),
-        ("é" * 600_000, None, None),
-    ],
-    ids=["control", "control and data", "quotes and data", "data", "text", "umlauts"],
-)
-async def test_what_would_not_fit_into_a_frame_is_refused_before_it_is_sent(
-    relay: RelayProcess, mcp: Clients, message: str, data: str | None, meta: Json | None
-) -> None:
-    async with Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as bot:
-        client = mcp(relay.agent())
-        result = await client.ask(bot.name, message, wait_ms=0, data=data)
-        assert (result["ok"], result["error"]) == (False, "message_too_large")
-        assert result["hint"]
-        await lives(bot)
-
-
-@pytest.mark.clause("bridge.ask.1")
-@pytest.mark.parametrize(
-    ("answer", "data"),
-    [
-        ("\x01" * 200_000, None),
-        ("\x01" * 170_000, "d" * 90_000),
-        ("a", "d" * 1_040_000),
-        ("\n" * 500_000 + "x", "d" * 500_000),
-    ],
-    ids=["control", "control and data", "data", "newlines"],
-)
-async def test_an_answer_that_would_not_fit_into_a_frame_is_refused(
-    relay: RelayProcess, mcp: Clients, answer: str, data: str | None
-) -> None:
-    async with (
-        Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as a,
-        Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as b,
-    ):
-        asking = asyncio.create_task(a.call("ask_agent", {"to": b.name, "message": "?"}))
-        rid = (await b.wake())["request_id"]
-        said = await mcp(b.name).tool("reply", {"request_id": rid, "answer": answer, "data": data})
-        assert (said["ok"], said["error"]) == (False, "message_too_large")
-        await b.reply(rid, "short")
-        assert (await asking)["answer"] == "short"
-
-
-@pytest.mark.clause("bridge.reply.4", "bridge.ask.1")
-async def test_a_failure_may_have_a_long_reason_but_not_too_long(
-    relay: RelayProcess, mcp: Clients
-) -> None:
-    async with (
-        Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as a,
-        Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as b,
-    ):
-        asking = asyncio.create_task(a.call("ask_agent", {"to": b.name, "message": "?"}))
-        rid = (await b.wake())["request_id"]
-        too_long = {"request_id": rid, "answer": "\x01" * 300_000, "kind": "failure"}
-        assert (await mcp(b.name).tool("reply", too_long))["error"] == "message_too_large"
-        await b.reply(rid, "out of cheese", kind="failure")
-        result = await asking
-        assert (result["ok"], result["error"], result["reason"]) == (
-            False,
-            "failed",
-            "out of cheese",
-        )
-
-
-async def test_a_trace_that_is_none_goes_nowhere(relay: RelayProcess, mcp: Clients) -> None:
-    async with Bot(relay, relay.agent(), hello=True, max_size=LARGEST) as bot:
-        client = mcp(relay.agent())
-        for trace in ("t" * 1_200_000, "\0", "nonsense", "00-zz-zz-01", "\ud800"):
-            args = {"to": bot.name, "message": "m", "wait_ms": 0}
-            await client.call("ask_agent", args, meta={"traceparent": trace})
-        await client.ask(bot.name, "last", wait_ms=0)
-        wakes = []
-        while not wakes or wakes[-1]["message"] != "last":
-            wakes.append(await bot.wake())
-        assert not any("trace" in wake for wake in wakes)
-
-
-async def test_data_of_any_json_arrives_as_it_was_sent(relay: RelayProcess, mcp: Clients) -> None:
-    values = [0, "", [], {}, False, 1.5, {"a": None}, "é\U0001f600", [[[[1]]]], 10**40]
-    async with Bot(relay, relay.agent(), hello=True) as bot:
-        client = mcp(relay.agent())
-        for value in values:
-            pending = await client.start(
-                "ask_agent", {"to": bot.name, "message": "m", "data": value}
-            )
-            wake = await bot.wake()
-            assert wake["data"] == value
-            await bot.reply(wake["request_id"], "ok", data=value)
-            assert (await pending.result())["data"] == value
-
-
-async def test_data_that_a_reader_could_not_take_in_is_refused(
-    relay: RelayProcess, mcp: Clients
-) -> None:
-    """Python's own reader gives up at about a thousand levels: such data would kill links."""
-    client = mcp(relay.agent())
-    async with Bot(relay, relay.agent(), hello=True) as bot:
-        deep = b"[" * 5000 + b"]" * 5000
-        body, headers = client.message(
-            "tools/call",
-            {
-                "name": "ask_agent",
-                "arguments": {"to": bot.name, "message": "m", "wait_ms": 0, "data": "@"},
-            },
-        )
-        reply = await client.post(json.dumps(body).encode().replace(b'"@"', deep), headers)
-        assert reply.status in (200, 400)
-        assert "error" in (reply.message if reply.status == 400 else reply.result)
-        broken = json.dumps(body).encode().replace(b'"@"', b'"\xff\xfe"')
-        assert (await client.post(broken, headers)).error["code"] == -32700
-        await lives(bot)
 
 
 def test_the_log_has_one_line_a_cause_after_all_this(shared: RelayProcess) -> None:

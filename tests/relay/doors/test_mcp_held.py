@@ -25,50 +25,61 @@ async def status_of(asker: Mcp, rid: str) -> str:
     return str(found.get("error", "ok"))
 
 
+async def hold_in_every_way(relay: RelayProcess, mcp: Clients, target: str) -> dict[str, Pending]:
+    """Streams with and without progress, in both eras, a client without streams, and a batch."""
+    ask = {"to": target, "message": "long"}
+    modern = mcp(relay.agent(), era="modern")
+    no_streams = mcp(relay.agent(), headers={"Accept": "application/json"})
+    client = mcp(relay.agent())
+    call = {"name": "ask_agent", "arguments": ask}
+    batch = [client.message("tools/call", call)[0], client.message("ping")[0]]
+    return {
+        "comments": await mcp(relay.agent()).start("ask_agent", ask),
+        "progress": await mcp(relay.agent()).start("ask_agent", ask, progress="p"),
+        "modern": await modern.start("ask_agent", ask, progress=7),
+        "no streams": await no_streams.start("ask_agent", ask),
+        "batch": await client.begin(batch),
+    }
+
+
+def shows_life(reply: Reply) -> None:
+    times = [reply.opened_at, *(sign.at for sign in reply.signs), reply.ended_at]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert max(gaps) <= 10, gaps
+    assert len(reply.signs) >= 3, reply.signs
+
+
+def tells_progress(reply: Reply, token: str | int) -> None:
+    told = reply.progress
+    assert [x["progressToken"] for x in told] == [token] * len(told)
+    grows = [x["progress"] for x in told]
+    assert grows == sorted(set(grows))
+    assert told[-1]["message"] == "thinking"
+
+
 @pytest.mark.clause("mcp.hold.1")
 async def test_a_held_call_shows_life_at_least_every_ten_seconds(
     relay: RelayProcess, mcp: Clients
 ) -> None:
-    """Streams with and without progress, in both eras, a client without streams, and a batch."""
-    target = relay.agent()
-    ask = {"to": target, "message": "long"}
-    async with Bot(relay, target, hello=True) as bot:
-        held: dict[str, Pending] = {
-            "comments": await mcp(relay.agent()).start("ask_agent", ask),
-            "progress": await mcp(relay.agent()).start("ask_agent", ask, progress="p"),
-            "modern": await mcp(relay.agent(), era="modern").start("ask_agent", ask, progress=7),
-            "no streams": await mcp(relay.agent(), headers={"Accept": "application/json"}).start(
-                "ask_agent", ask
-            ),
-        }
-        client = mcp(relay.agent())
-        call = {"name": "ask_agent", "arguments": ask}
-        batch = [client.message("tools/call", call)[0], client.message("ping")[0]]
-        held["batch"] = await client.begin(batch)
+    async with Bot(relay, relay.agent(), hello=True) as bot:
+        held = await hold_in_every_way(relay, mcp, bot.name)
         wakes = [await bot.wake() for _ in held]
-        beats = [asyncio.create_task(bot.beat(w["request_id"], "thinking")) for w in wakes]
+        for wake in wakes:
+            await bot.beat(wake["request_id"], "thinking")
         await asyncio.sleep(HOLD_S)  # the time is what is tested
         for wake in wakes:
             await bot.reply(wake["request_id"], "at last")
         replies = {name: await pending.done() for name, pending in held.items()}
-        await asyncio.gather(*beats)
-    for name, reply in replies.items():
-        times = [reply.opened_at, *(sign.at for sign in reply.signs), reply.ended_at]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        assert max(gaps) <= 10, (name, gaps)
-        assert len(reply.signs) >= 3, (name, reply.signs)
+    for reply in replies.values():
+        shows_life(reply)
     for name in ("comments", "progress", "modern"):
         assert replies[name].result["answer"] == "at last"
         assert replies[name].headers["cache-control"].startswith("no-cache")
         assert replies[name].headers["x-accel-buffering"] == "no"
     assert not replies["comments"].progress
     assert {sign.kind for sign in replies["comments"].signs[:-1]} == {"comment"}
-    for name, token in (("progress", "p"), ("modern", 7)):
-        told = replies[name].progress
-        assert [x["progressToken"] for x in told] == [token] * len(told)
-        grows = [x["progress"] for x in told]
-        assert grows == sorted(set(grows))
-        assert told[-1]["message"] == "thinking"
+    tells_progress(replies["progress"], "p")
+    tells_progress(replies["modern"], 7)
     json_only = replies["no streams"]
     assert json_only.headers["content-type"] == "application/json"
     assert json_only.result["answer"] == "at last"
@@ -172,9 +183,9 @@ async def test_an_ask_that_another_call_waits_for_outlives_a_hang_up(
     async with Bot(relay, relay.agent(), hello=True) as bot:
         pending, rid = await begun(client, bot)
         waiting = await client.start("wait_answer", {"request_id": rid})
-        await asyncio.sleep(0.1)
+        await client.heard()
         await pending.hang_up()
-        await asyncio.sleep(0.1)
+        await client.heard()
         await bot.reply(rid, "yes")
         assert (await waiting.result())["answer"] == "yes"
 
@@ -186,9 +197,9 @@ async def test_hanging_up_a_wait_cancels_only_the_wait(relay: RelayProcess, mcp:
     async with Bot(relay, relay.agent(), hello=True) as bot:
         rid = (await client.ask(bot.name, "?", wait_ms=0))["request_id"]
         waiting = await client.start("wait_answer", {"request_id": rid})
-        await asyncio.sleep(0.1)
+        await client.heard()
         await waiting.hang_up()
-        await asyncio.sleep(0.1)
+        await client.heard()
         assert await status_of(client, rid) == "working"
         await bot.reply(rid, "yes")
         assert (await client.tool("wait_answer", {"request_id": rid}))["answer"] == "yes"
@@ -238,7 +249,7 @@ async def test_cancelling_a_wait_ends_only_the_wait(relay: RelayProcess, mcp: Cl
     async with Bot(relay, relay.agent(), hello=True) as bot:
         rid = (await client.ask(bot.name, "?", wait_ms=0))["request_id"]
         waiting = await client.start("wait_answer", {"request_id": rid}, rid=77)
-        await asyncio.sleep(0.1)
+        await client.heard()
         body, headers = client.message(
             "notifications/cancelled", {"requestId": 77}, rid="notification"
         )
@@ -254,7 +265,7 @@ async def test_an_answer_finds_every_call_that_waits_for_it(
     async with Bot(relay, relay.agent(), hello=True) as bot:
         first, rid = await begun(client, bot)
         more = [await client.start("wait_answer", {"request_id": rid}) for _ in range(5)]
-        await asyncio.sleep(0.1)
+        await client.heard()
         await bot.reply(rid, "all")
         replies: list[Reply] = [await pending.done() for pending in (first, *more)]
         assert {reply.result["answer"] for reply in replies} == {"all"}

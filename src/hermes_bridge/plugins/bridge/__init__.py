@@ -10,6 +10,7 @@ from typing import Any
 from . import settings
 from .hooks import Turns
 from .tools import SCHEMAS, TOOLSET, Session, Tools
+from .trace import Trace
 
 _log = logging.getLogger(__name__)
 
@@ -37,16 +38,24 @@ def register(ctx: Any) -> None:
     )
     ctx.register_hook("pre_llm_call", turns.pre_llm_call)
     ctx.register_hook("on_session_end", turns.on_session_end)
-    tools = Tools(_live, _session, _interrupted)
     for schema in SCHEMAS:
         ctx.register_tool(
             name=schema["name"],
             toolset=TOOLSET,
             schema=schema,
-            handler=tools.handler(schema["name"]),
+            handler=_tools.handler(schema["name"]),
             description=schema["description"],
             emoji="🌉",
         )
+
+
+def trace_context() -> Trace | None:
+    """Give the W3C trace context of the turn that calls this, or None where there is none.
+
+    For other plugins of this bot, in their hooks and tools: `{"traceparent": ...}`, and where the
+    asker gave them `tracestate` and `baggage`, each to be used as a header of that name.
+    """
+    return _tools.trace()
 
 
 def _adapter(config: Any, turns: Turns) -> Any:
@@ -89,3 +98,6 @@ def _interrupted() -> bool:
     from tools.interrupt import is_interrupted
 
     return bool(is_interrupted())
+
+
+_tools = Tools(_live, _session, _interrupted)

@@ -19,6 +19,7 @@ from .frames import Wake, wake_to
 from .hooks import Turns
 from .inbox import Reply
 from .journal import Journal
+from .trace import joined
 from .verdict import NO_TEXT, judged, sounds_failed
 from .wake import chat_id as chat_of, conversation_of
 
@@ -210,6 +211,8 @@ class BridgeAdapter(BasePlatformAdapter):  # type: ignore[misc]
         options: dict[str, Any] = {}
         if "allow_gateway_control" in _EVENT_FIELDS:
             options["allow_gateway_control"] = False
+        if wake.trace is not None and "metadata" in _EVENT_FIELDS:
+            options["metadata"] = {"trace": dict(wake.trace)}
         event = MessageEvent(
             text=text,
             message_type=MessageType.TEXT,
@@ -220,7 +223,8 @@ class BridgeAdapter(BasePlatformAdapter):  # type: ignore[misc]
         )
         self._remember(conversation, event)
         self._complaints.pop(conversation, None)
-        await super().handle_message(event)
+        with joined(wake.trace):
+            await super().handle_message(event)
 
     async def interrupt(self, conversation: str) -> None:
         """Stop the turn, the way Hermes' own relay adapter does."""

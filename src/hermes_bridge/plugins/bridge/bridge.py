@@ -18,6 +18,7 @@ from .journal import Journal
 from .link import Link
 from .pulse import Pulse
 from .settings import Settings
+from .trace import Trace, within
 from .verdict import NO_TEXT, NOT_STARTED
 from .wake import framed
 
@@ -114,16 +115,25 @@ class Bridge:
         self._perform(self.inbox.turn_over(request_id, self._now(), reason))
 
     async def call(
-        self, call_id: str, tool: str, args: dict[str, Any], turn: str | None = None
+        self,
+        call_id: str,
+        tool: str,
+        args: dict[str, Any],
+        turn: str | None = None,
+        trace: Trace | None = None,
     ) -> Any:
-        """Call a verb of the relay and wait for its result, over lost links if need be."""
+        """Call a verb of the relay and wait for its result, over lost links if need be.
+
+        `trace` is where the caller is in its trace; without it the turn's own context counts.
+        """
         if not self.link.online:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await self._up.wait()
             except TimeoutError:
                 return self._unreachable()
-        future = self._send_call(call_id, tool, args, turn)
+        trace = within(self.trace_of(turn), trace)
+        future = self._send_call(call_id, tool, args, turn, trace)
         try:
             while True:
                 done, _ = await asyncio.wait({future}, timeout=5)
@@ -133,6 +143,11 @@ class Bridge:
                     return self._unreachable()
         finally:
             self.calls.drop(call_id)
+
+    def trace_of(self, request_id: str | None) -> Trace | None:
+        """Give the trace context that an exchange came with."""
+        exchange = self.inbox.get(request_id) if request_id else None
+        return exchange.wake.trace if exchange is not None else None
 
     def abandon_ask(self, call_id: str, args: dict[str, Any], turn: str | None) -> None:
         """Cancel an ask whose own turn was cancelled: find it by its key, then cancel it."""
@@ -232,7 +247,8 @@ class Bridge:
             args: dict[str, Any] = {"request_id": request_id, "answer": answer, "kind": kind}
             if reply.data is not None and call_id == f"reply:{request_id}":
                 args["data"] = reply.data  # left out when the first try was too large
-            result = await self._send_call(call_id, "reply", args, None)
+            trace = self.trace_of(request_id)
+            result = await self._send_call(call_id, "reply", args, None, trace)
             error = result.get("error") if isinstance(result, dict) else None
             if error == "message_too_large" and "data" in args:
                 call_id += "+"
@@ -291,10 +307,15 @@ class Bridge:
             await self.call(secrets.token_hex(16), "cancel_ask", asked)
 
     def _send_call(
-        self, call_id: str, tool: str, args: dict[str, Any], turn: str | None
+        self,
+        call_id: str,
+        tool: str,
+        args: dict[str, Any],
+        turn: str | None,
+        trace: Trace | None,
     ) -> "asyncio.Future[Any]":
         """Begin a call; one that would cost the link (the relay closes it) is refused here."""
-        frame, future = self.calls.begin(call_id, tool, args, turn)
+        frame, future = self.calls.begin(call_id, tool, args, turn, trace)
         if len(frame.encode()) > frames.MAX_FRAME_BYTES - 1_024:
             self.calls.ended(call_id, {"ok": False, "error": "message_too_large", "hint": _SHORTER})
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import frames
+from .trace import Trace
 
 
 @dataclass(slots=True)
@@ -27,14 +28,19 @@ class Calls:
         return len(self._open)
 
     def begin(
-        self, call_id: str, tool: str, args: dict[str, Any], turn: str | None
+        self,
+        call_id: str,
+        tool: str,
+        args: dict[str, Any],
+        turn: str | None,
+        trace: Trace | None = None,
     ) -> tuple[str, "asyncio.Future[Any]"]:
         """Give the frame to send and the future of its result; an open call is found again."""
         known = self._open.get(call_id)
         if known is None:
             if tool == "ask_agent":
                 args = {**args, "idempotency_key": args.get("idempotency_key") or key_of(call_id)}
-            frame = frames.call(call_id, tool, args, turn)
+            frame = frames.call(call_id, tool, args, turn, trace)
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             known = self._open[call_id] = _Open(frame, future)
         return known.frame, known.future

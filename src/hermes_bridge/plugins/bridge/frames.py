@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .trace import Trace, taken
+
 PROTOCOL = 2
 CLIENT = "hermes-bridge-plugin/0.1.0"
 FEATURES = ("wake", "ack", "heartbeat", "call", "cancel", "failure")
@@ -32,6 +34,7 @@ class Wake:
     deadline_ms: int | None = None
     depth: int = 0
     data: Any = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def wake_from(raw: dict[str, Any]) -> Wake:
         deadline_ms=None if deadline is None else _number(raw, "deadline_ms", 0),
         depth=_number(raw, "depth", 0),
         data=raw.get("data"),
+        trace=taken(raw.get("trace")),
     )
 
 
@@ -102,6 +106,7 @@ def wake_to(wake: Wake) -> dict[str, Any]:
         "deadline_ms": wake.deadline_ms,
         "depth": wake.depth,
         "data": wake.data,
+        "trace": wake.trace,
     }
 
 
@@ -127,10 +132,20 @@ def heartbeat(request_id: str, note: str | None = None) -> str:
     return _encode({**frame, "note": note} if note else frame)
 
 
-def call(call_id: str, tool: str, args: dict[str, Any], turn: str | None = None) -> str:
+def call(
+    call_id: str,
+    tool: str,
+    args: dict[str, Any],
+    turn: str | None = None,
+    trace: Trace | None = None,
+) -> str:
     """A verb of the relay; `turn` is the exchange in whose turn the call is made."""
     frame: dict[str, Any] = {"type": "call", "id": call_id, "tool": tool, "args": args}
-    return _encode({**frame, "request_id": turn} if turn else frame)
+    if turn:
+        frame["request_id"] = turn
+    if trace:
+        frame["trace"] = trace
+    return _encode(frame)
 
 
 def clean(text: str) -> str:

@@ -128,6 +128,8 @@ def _line(exchange: Exchange) -> bytes:
     if exchange.state is State.SETTLED:
         row["wake"]["message"] = "-"  # it will not run again
         row["wake"]["data"] = None
+        if exchange.confirmed:
+            row["wake"]["trace"] = None
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .bridge import Bridge
 from .inbox import Reply, State
+from .trace import Trace, ambient, within
 from .wake import conversation_of
 
 TOOLSET = "hermes-bridge"
@@ -118,6 +119,12 @@ class Tools:
 
         return handle
 
+    def trace(self) -> Trace | None:
+        """Give the trace context of the turn that calls this, or of what it does in it."""
+        bridge = self._live()
+        own = bridge.trace_of(self._turn(bridge)) if bridge is not None else None
+        return within(own, ambient())
+
     def _turn(self, bridge: Bridge) -> str | None:
         """The exchange in whose turn the tool is called: there is one turn a conversation."""
         session = self._session()
@@ -184,7 +191,7 @@ class Tools:
         patience: float | None = None,
     ) -> Any:
         """Call and wait; `None` when Hermes interrupted the agent (or patience ended)."""
-        work = bridge.call(call_id, tool, args, turn)
+        work = bridge.call(call_id, tool, args, turn, ambient())
         future = asyncio.run_coroutine_threadsafe(work, bridge.loop)
         waited = 0.0
         while True:

@@ -23,7 +23,7 @@ from hermes_bridge.relay.core.effects import (
     Touched,
     Wake,
 )
-from hermes_bridge.relay.core.exchange import LATE_AFTER, Exchange, Outcome, Status, move
+from hermes_bridge.relay.core.exchange import LATE_AFTER, Exchange, Mark, Outcome, Status, move
 from hermes_bridge.relay.core.lately import EndedLately
 from hermes_bridge.relay.core.policy import Limits
 from hermes_bridge.relay.core.queue import Queue
@@ -184,23 +184,30 @@ class ExchangeBook:
             return []
         effects: list[Effect] = []
         for exchange in queue.open.values():
+            if exchange.cut_off:
+                exchange.mark(now, Mark.BACK)
             if exchange.status is Status.SENT or (
                 exchange.status is Status.TAKEN and not link.acks
             ):
                 effects += self._send(exchange, link.generation, now)
             elif exchange.status is Status.TAKEN:
                 exchange.heard_at = now
+                effects.append(Touched(exchange))
             self._arm(exchange, now)
         for conversation in list(queue.lanes):
             effects += self._pump(agent, conversation, now)
         return effects
 
-    def link_lost(self, agent: str, now: int) -> None:
+    def link_lost(self, agent: str, now: int) -> list[Effect]:
         """The agent has no link: its exchanges end when the grace is over."""
         queue = self._queues.get(agent)
-        if queue is not None:
-            for exchange in queue.open.values():
-                self._arm(exchange, now)
+        effects: list[Effect] = []
+        for exchange in queue.open.values() if queue is not None else ():
+            self._arm(exchange, now)
+            if exchange.attempt and not exchange.cut_off:
+                exchange.mark(now, Mark.LOST)
+                effects.append(Touched(exchange))
+        return effects
 
     def expire(self, now: int) -> list[Effect]:
         """End what is overdue. Never acts by itself: every end is a `Commit`."""
@@ -308,7 +315,7 @@ class ExchangeBook:
         exchange.attempt += 1
         exchange.woken_at = now
         if again:
-            exchange.mark(now, again=True)
+            exchange.mark(now, Mark.AGAIN)
         else:
             exchange.sent_at = now
         self._arm(exchange, now)
@@ -348,7 +355,7 @@ class ExchangeBook:
         if untaken and generation is not None:
             exchange.attempt += 1
             exchange.woken_at = now
-            exchange.mark(now, again=True)
+            exchange.mark(now, Mark.AGAIN)
             effects = [Wake(exchange, generation), Touched(exchange)]
         self._push(exchange, self._due(exchange))
         return effects

@@ -4,7 +4,7 @@ The table `TRANSITIONS` is the law and the source of the documentation's diagram
 milliseconds. Records hold no live objects, so that another process can own them later.
 """
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -88,6 +88,20 @@ MOST_MARKS = 128
 """How many marks an exchange keeps; beyond that every other heartbeat is forgotten."""
 
 
+_SHIFT = 1 << 40
+
+
+class Mark(Enum):
+    """What an exchange remembers the instant of, beside its turning points."""
+
+    BEAT = (1, 0)
+    AGAIN = (-1, 0)
+    """Its wake was sent again."""
+    LOST = (-1, _SHIFT)
+    """The target's link was lost after the wake had been sent."""
+    BACK = (1, _SHIFT)
+
+
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How an exchange ends: decided by `Commit`, true once committed."""
 
@@ -144,7 +158,7 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
     beats: int = 0
     note: str | None = None
     marks: list[int] | None = None
-    """When the target beat, and when its wake was sent again (negative): ms after `at`, plus one."""
+    """Instants (`Mark`) as ms after `at`, plus one, plus the kind's shift, times the kind's sign."""
 
     ended_at: int = 0
     answer: str | None = None
@@ -161,17 +175,42 @@ class Exchange(msgspec.Struct, kw_only=True, gc=False):
         """Whether it has its outcome."""
         return self.ended_at != 0
 
-    def mark(self, now: int, *, again: bool = False) -> None:
-        """Remember the instant of a heartbeat, or of a wake that was sent again."""
+    def mark(self, now: int, kind: Mark = Mark.BEAT) -> None:
+        """Remember an instant."""
         marks = self.marks
         if marks is None:
             marks = self.marks = []
         elif len(marks) >= MOST_MARKS:
-            beats = [m for m in marks if m > 0]
+            beats = [m for m in marks if 0 < m < _SHIFT]
             forgotten = set(beats[1:-1:2])
             marks[:] = [m for m in marks if m not in forgotten][-MOST_MARKS + 1 :]
-        offset = max(0, now - self.at) + 1
-        marks.append(-offset if again else offset)
+        sign, shift = kind.value
+        marks.append(sign * (max(0, now - self.at) + 1 + shift))
+
+    def marked(self, kind: Mark) -> list[int]:
+        """Give the instants of one kind, oldest first."""
+        if self.marks is None:
+            return []
+        sign, shift = kind.value
+        return [
+            self.at + sign * m - shift - 1 for m in self.marks if shift < sign * m <= shift + _SHIFT
+        ]
+
+    def outages(self) -> list[list[int]]:
+        """Give when the target's link was lost and, if it did, came back; oldest first."""
+        found = [[lost] for lost in self.marked(Mark.LOST)]
+        for back in self.marked(Mark.BACK):
+            waits = next(
+                (outage for outage in found if len(outage) == 1 and outage[0] <= back), None
+            )
+            if waits is not None:
+                waits.append(back)
+        return found
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the target's link was lost and is not back."""
+        return len(self.marked(Mark.LOST)) > len(self.marked(Mark.BACK))
 
     def weight(self) -> int:
         """Estimate the bytes it keeps in memory."""

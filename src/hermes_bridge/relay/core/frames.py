@@ -25,6 +25,7 @@ class Frame(msgspec.Struct, gc=False):
     id: str | int | None = None
     tool: str | None = None
     args: msgspec.Raw = msgspec.Raw(b"{}")
+    trace: msgspec.Raw = msgspec.Raw(b"")
     protocol: int = 0
     client: str = ""
     features: list[str] = []

@@ -31,6 +31,12 @@ class Histogram:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
+    def copy(self) -> "Histogram":
+        """Give a snapshot, to be read on another thread."""
+        same = Histogram(self.bounds)
+        same.counts, same.total = self.counts[:], self.total
+        return same
+
     def merge(self, other: "Histogram") -> None:
         """Add the counts of another histogram with the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
@@ -55,8 +61,9 @@ class Tally:
         if found is None:
             found = self.asks[key] = Histogram(ASK_BUCKETS)
         found.add((x.ended_at - x.at) / 1000)
-        if x.taken_at:
-            self.wakes.add((x.taken_at - x.sent_at) / 1000)
+        # A wake that was sent again began anew; one that was taken before that was not taken again.
+        if 0 < x.woken_at <= x.taken_at:
+            self.wakes.add((x.taken_at - x.woken_at) / 1000)
         if x.beats:
             self.beats[x.target] += x.beats
 

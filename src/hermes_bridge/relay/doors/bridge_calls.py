@@ -6,7 +6,9 @@ Made by `bridge.py`, which reads frames; here is what a `call` frame becomes.
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hermes_bridge.relay.core import frames, results
+import msgspec
+
+from hermes_bridge.relay.core import carrier, frames, results
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.held import Held, Poke
 from hermes_bridge.relay.relay import Relay
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from hermes_bridge.relay.traces import ToolCall, Tracer
 
 CALLS_AT_ONCE = 256
+
+
+class _Named(msgspec.Struct, gc=False):
+    request_id: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
 
 
 class Door(Protocol):
@@ -57,8 +66,11 @@ class LinkCalls:
             busy = Broken("too_many_calls", f"{CALLS_AT_ONCE} calls of this link are unanswered")
             self._result(frame.id, busy)
             return
-        caller = Caller(self._calling.agent, turn=frame.request_id)
-        asked = _Asked(frame, self._relay.clock.now())
+        trace = None
+        if frame.tool != "reply" and (self._door.tracer is not None or bytes(frame.trace)):
+            trace = self._context(frame, frame.request_id)
+        caller = Caller(self._calling.agent, turn=frame.request_id, trace=trace)
+        asked = _Asked(frame, self._relay.clock.now(), trace)
         self._answer(asked, self._door.verbs.call(frame.tool or "", caller, frame.args))
 
     def close(self) -> None:
@@ -106,10 +118,20 @@ class LinkCalls:
         tracer, frame = self._door.tracer, asked.frame
         if tracer is None:
             return
-        turn = self._relay.book.get(frame.request_id) if frame.request_id else None
-        parent = turn.trace if turn is not None else None
+        parent = asked.trace
+        if frame.tool == "reply":  # from whatever turn, it belongs to what it answers
+            broken = isinstance(given, Broken)
+            parent = self._context(frame, None if broken else _named(frame.args).request_id)
         now = self._relay.clock.now()
         tracer.called(_traced, self._calling, asked, now, parent, given, exchange)
+
+    def _context(self, frame: frames.Frame, rid: str | None) -> str | None:
+        """Give the context of a call for an exchange: the stated one as far as it is the bot's."""
+        said = carrier.read(bytes(frame.trace))
+        exchange = self._relay.book.get(rid) if rid else None
+        if exchange is None or exchange.target != self._calling.agent:
+            return said
+        return carrier.within(exchange.trace, said)
 
 
 def _traced(
@@ -141,10 +163,11 @@ def _traced(
 
 
 class _Asked(NamedTuple):
-    """A `call` frame, and when it came (unix ms)."""
+    """A `call` frame, when it came (unix ms), and where in a trace it is made."""
 
     frame: frames.Frame
     began: int
+    trace: str | None
 
 
 class _LinkCall(Held):

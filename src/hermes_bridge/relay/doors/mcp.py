@@ -134,8 +134,8 @@ class McpDoor:
                 self._tool(message, rid, client, answer)
             else:
                 began = self.relay.clock.now()
-                self._other(message, rid, client, answer)
-                self._count(message.method, began)
+                error = self._other(message, rid, client, answer)
+                self._count(message.method, error, began)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             status = 400 if client.version == wire.MODERN else 200
             text = "The parameters do not fit the method"
@@ -150,6 +150,7 @@ class McpDoor:
         if modern or (meta is not None and meta.version == wire.MODERN):
             fault = wire.check_modern(client.headers, message, call.name, meta)
             if fault is not None:
+                self.relay.tally.called("tools/call", "", str(fault.code), 0.0)
                 answer.fault(rid, fault)
                 return
             modern = True
@@ -205,10 +206,10 @@ class McpDoor:
         if self.tracer is not None and request.call is not None:
             self.tracer.called(_traced, tool, request, now, error, given, exchange)
 
-    def _count(self, method: Any, began: int) -> None:
+    def _count(self, method: Any, error: str, began: int) -> None:
         known = method in wire.MODERN_RESULTS or method in wire.LEGACY_RESULTS
         name = str(method) if known or method == "initialize" else "(other)"
-        self.relay.tally.called(name, "", "", (self.relay.clock.now() - began) / 1000)
+        self.relay.tally.called(name, "", error, (self.relay.clock.now() - began) / 1000)
 
     async def _given_later(
         self, request: ToolRequest, given: Awaitable[Any], answer: Answer
@@ -220,25 +221,28 @@ class McpDoor:
             self.over(request, str(wire.INTERNAL_ERROR), None, None)
             answer.fault(request.rid, Fault(500, wire.INTERNAL_ERROR, "Internal error"))
 
-    def _other(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> None:
+    def _other(self, message: wire.Request, rid: Id, client: Client, answer: Answer) -> str:
+        """Serve what is no tool call; give the code of the error, or nothing."""
         method = message.method
+        fault: Fault | None = None
         meta = wire.params(message.params).meta
         if client.version == wire.MODERN or (meta is not None and meta.version == wire.MODERN):
             fault = wire.check_modern(client.headers, message, None, meta)
             known = wire.MODERN_RESULTS.get(str(method))
-            if fault is None and known is None:
-                fault = Fault(404, wire.METHOD_NOT_FOUND, "Method not found")
-            if fault is not None:
-                answer.fault(rid, fault)
-            elif known is not None:
+            if fault is None and known is not None:
                 answer.result(rid, known)
-            return
-        if method == "initialize":
+            else:
+                fault = fault or Fault(404, wire.METHOD_NOT_FOUND, "Method not found")
+        elif method == "initialize":
             answer.result(rid, wire.initialized(wire.initialize(message.params).version))
         elif (known := wire.LEGACY_RESULTS.get(str(method))) is not None:
             answer.result(rid, known)
         else:
-            answer.fault(rid, Fault(200, wire.METHOD_NOT_FOUND, "Method not found"))
+            fault = Fault(200, wire.METHOD_NOT_FOUND, "Method not found")
+        if fault is None:
+            return ""
+        answer.fault(rid, fault)
+        return str(fault.code)
 
     def _notified(self, message: wire.Request, agent: str) -> None:
         """Old clients cancel with a notification. An id that two calls share cancels neither."""

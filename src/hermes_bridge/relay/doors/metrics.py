@@ -7,10 +7,11 @@ Who may scrape is decided as for the page: the password goes in as a bearer toke
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_bridge import __version__
-from hermes_bridge.relay.core.exchange import Status
+from hermes_bridge.relay.core.exchange import ENDS, Status
 from hermes_bridge.relay.core.tally import ASK_BUCKETS, Histogram
 from hermes_bridge.relay.doors.ui_access import Access
 from hermes_bridge.relay.doors.ui_request import FRESH, Receive, Request, Scope, Send
@@ -58,11 +59,9 @@ class MetricsDoor:
             status = 401 if visitor.why_not == "login" else 403
             await request.fail(status, "the metrics are not open to you", _WHY)
             return
-        series = [*_relay(self._relay)]
-        for source in self._sources:
-            series += source()
+        series = [_relay(self._relay), *(list(source()) for source in self._sources)]
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        content, kind = await asyncio.to_thread(_spell, series, accept)
+        content, kind = await asyncio.to_thread(_spell, chain.from_iterable(series), accept)
         await request.answer(200, kind.encode(), content, FRESH)
 
 
@@ -90,35 +89,44 @@ def of_traces(now: "Callable[[], Exports | None]") -> Source:
 
 
 def _relay(relay: Relay) -> Iterator[Series]:
-    """Give what the relay has counted, and how it stands."""
-    yield from _asks(relay)
-    yield from _agents(relay)
-    yield from _calls(relay)
-    yield from _store(relay)
+    """Take what the relay has counted, and how it stands, now; what follows from it is worked out
+    when the result is read, on another thread."""
+    tally = relay.tally
+    asks = {key: h.copy() for key, h in tally.asks.items()}
     version: list[tuple[_Labels, float | Histogram]] = [((__version__,), 1)]
-    yield Series("gauge", "hermes_bridge_build_info", "The version.", ("version",), version)
+    now = [
+        Series("gauge", "hermes_bridge_build_info", "The version.", ("version",), version),
+        *_agents(relay),
+        *_calls(relay),
+        *_store(relay),
+    ]
+    return chain(_asks(relay.roster.names(), asks, tally.refused.copy()), now)
 
 
-def _asks(relay: Relay) -> Iterator[Series]:
-    tally, both = relay.tally, ("to", "outcome")
-    counts = Counter({key: sum(h.counts) for key, h in tally.asks.items()})
-    counts.update(tally.refused)
+def _asks(
+    names: Iterable[str], asks: dict[tuple[str, str], Histogram], refused: Counter[tuple[str, str]]
+) -> Iterator[Series]:
+    both = ("to", "outcome")
+    # A series that begins with its first event hides that event from `rate` and `increase`.
+    counts = Counter({(name, str(end)): 0 for name in names for end in ENDS})
+    counts.update({key: sum(h.counts) for key, h in asks.items()})
+    counts.update(refused)
     yield Series(
         "counter",
         "hermes_bridge_asks",
         "Asks by the agent asked and the outcome, refusals included.",
         both,
-        list(counts.items()),
+        sorted(counts.items()),
     )
     yield Series(
         "histogram",
         "hermes_bridge_ask_duration_seconds",
         "From the acceptance of an ask to its outcome.",
         both,
-        [(key, _copy(h)) for key, h in tally.asks.items()],
+        list(asks.items()),
     )
     whole: dict[_Labels, Histogram] = {}
-    for (_, outcome), h in tally.asks.items():
+    for (_, outcome), h in asks.items():
         error = "" if outcome == Status.OK else str(outcome)
         key = ("invoke_agent", "hermes_bridge", error)
         whole.setdefault(key, Histogram(ASK_BUCKETS)).merge(h)
@@ -128,13 +136,6 @@ def _asks(relay: Relay) -> Iterator[Series]:
         "The same under the name of OpenTelemetry's conventions, for all agents together.",
         ("gen_ai_operation_name", "gen_ai_provider_name", "error_type"),
         list(whole.items()),
-    )
-    yield Series(
-        "histogram",
-        "hermes_bridge_wake_delivery_seconds",
-        "From the sending of a wake to the moment the agent took it.",
-        (),
-        [((), _copy(tally.wakes))],
     )
 
 
@@ -179,10 +180,17 @@ def _agents(relay: Relay) -> Iterator[Series]:
 def _calls(relay: Relay) -> Iterator[Series]:
     yield Series(
         "histogram",
+        "hermes_bridge_wake_delivery_seconds",
+        "From a wake's (last) sending to the moment the agent took it.",
+        (),
+        [((), relay.tally.wakes.copy())],
+    )
+    yield Series(
+        "histogram",
         "mcp_server_operation_duration_seconds",
         "Calls of the MCP endpoint, held ones included.",
         ("mcp_method_name", "gen_ai_tool_name", "error_type"),
-        [(key, _copy(h)) for key, h in relay.tally.calls.items()],
+        [(key, h.copy()) for key, h in relay.tally.calls.items()],
     )
 
 
@@ -212,14 +220,7 @@ def _one(kind: str, name: str, words: str, value: float) -> Series:
     return Series(kind, name, words, (), [((), value)])
 
 
-def _copy(h: Histogram) -> Histogram:
-    """Give a snapshot, to be read on another thread."""
-    same = Histogram(h.bounds)
-    same.merge(h)
-    return same
-
-
-def _spell(series: list[Series], accept: str) -> tuple[bytes, str]:
+def _spell(series: Iterable[Series], accept: str) -> tuple[bytes, str]:
     """Give the text and its type; the library is loaded on the first scrape."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder

@@ -29,6 +29,7 @@ from hermes_bridge.relay.sql.reads import Cursor
 _log = logging.getLogger("hermes_bridge.ui")
 _VIEWS = ("/ui", "/ui/", "/ui/agents", "/ui/map", "/ui/connector")
 _CANCELLED_BY = "cancelled by operator"
+_ENDED = "You were signed out. Sign in again."
 _SHUT = {
     "shut": (
         "This page shows the full text of every message, and the relay listens beyond this machine. "
@@ -54,6 +55,8 @@ class UiDoor:
         self._hub = Hub(relay, self._reads)
         self.connector: Callable[[], Json] | None = None
         """What a connector in this process says of itself."""
+        self.keeps: Callable[[], int] = lambda: 0
+        """For how many days exchanges are kept; 0 = not a matter of time."""
 
     def replace(self, section: UiSection) -> None:
         """Take a new configuration."""
@@ -130,6 +133,7 @@ class UiDoor:
                 body["csrf"] = self.access.csrf(visitor)
                 body["connector"] = self.connector is not None
                 body["trace_url"] = self._section.trace_url
+                body["limits"]["retention_days"] = self.keeps()
             await request.json(200, body)
 
     async def _read(self, request: Request, path: str) -> Json | None:
@@ -226,7 +230,7 @@ class UiDoor:
         if visitor.may_read and request.reads:
             await request.go(where)
         elif request.reads:
-            await self._login_page(request, 200, where)
+            await self._login_page(request, 200, where, _ENDED if "ended" in fields else "")
         elif request.method != "POST":
             await request.not_so(b"GET, HEAD, POST")
         elif not own_page(request.headers):

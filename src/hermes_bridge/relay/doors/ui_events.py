@@ -62,7 +62,8 @@ class Hub:
             await request.fail(503, "too many pages are open", "This page asks every few seconds.")
             return
         queue: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
-        for piece in self._since(request.headers.get(b"last-event-id", b"").decode("latin-1")):
+        last = request.headers.get(b"last-event-id", b"").decode("latin-1")
+        for piece in self._since(last or request.query.get("after", "")):
             queue.put_nowait(piece)
         self._listeners.add(queue)
         self._begin()

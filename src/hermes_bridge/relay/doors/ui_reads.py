@@ -107,9 +107,10 @@ class Reads:
         rows.sort(key=_place, reverse=True)
         if not whole:
             rows = rows[:STATE_ROWS]
+        words = tuple(word.lower() for word in wanted.words)
         return {
             "now": self._relay.clock.now(),
-            "exchanges": [ui_rows.exchange(x, cut) for x in rows],
+            "exchanges": [ui_rows.exchange(x, cut, words) for x in rows],
             "next": f"{after.at}-{after.rid}" if after else None,
             "store": self.store(whole),
         }
@@ -124,6 +125,7 @@ class Reads:
         loop = asyncio.get_running_loop()
         ends_at, step = loop.time() + _SEARCH_S, _FIRST_STEP
         found: list[Exchange] = []
+        by_words = bool(wanted.words)
         while True:
             began = loop.time()
             floor = await ledger.floor(before, wanted.until, step)
@@ -134,11 +136,12 @@ class Reads:
                 return found[:limit], _place(found[limit - 1])
             if floor is None:
                 return found, None
-            if wanted.words and (known := await ledger.holding(wanted.words)) is not None:
+            if by_words and (known := await ledger.holding(wanted.words)) is not None:
                 rest = await ledger.page(wanted, floor, None, _SOME, known)
                 found += [x for x in rest if wanted.has(x, ui_rows.status(x))]
                 more = len(found) > limit
                 return found[:limit], _place(found[limit - 1]) if more else None
+            by_words = False
             left, took = ends_at - loop.time(), loop.time() - began
             if left <= 0:
                 return found, floor

@@ -4,19 +4,25 @@ The first ten names are the seed's (`/ui/api/state`); keys without a value are l
 unix milliseconds. `deadline` is when an open exchange ends if its target stays silent.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from hermes_bridge.relay.core import carrier
-from hermes_bridge.relay.core.exchange import Exchange, Status
+from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from hermes_bridge.relay.relay import Relay
 
 Json = dict[str, Any]
+_BEFORE, _AFTER = 60, 120
+"""How much of a text is given around a hit."""
 _TEXTS = ("message", "answer", "late_answer", "data", "answer_data")
 _ALWAYS = frozenset({"request_id", "conversation_id", "from", "to", "message", "status"})
 
 
-def exchange(x: Exchange, cut: int = 0) -> Json:
-    """Give one exchange. Texts beyond `cut` characters (0 = none) are cut; `sizes` then tells."""
+def exchange(x: Exchange, cut: int = 0, words: Sequence[str] = ()) -> Json:
+    """Give one exchange. Texts beyond `cut` characters (0 = none) are cut; `sizes` then tells.
+
+    `hits` holds the text around the first of `words` (lower case) that lies beyond the cut.
+    """
     row: Json = {
         "request_id": x.rid,
         "conversation_id": x.conv,
@@ -34,8 +40,9 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
         "heard_at": x.heard_at,
         "beats": x.beats,
         "note": x.note,
-        "beat_times": [x.at + m - 1 for m in x.marks or () if m > 0],
-        "resent": [x.at - m - 1 for m in x.marks or () if m < 0],
+        "beat_times": x.marked(Mark.BEAT),
+        "resent": x.marked(Mark.AGAIN),
+        "outages": x.outages(),
         "window_ms": x.window,
         "cap_at": x.cap,
         "depth": x.depth,
@@ -53,7 +60,7 @@ def exchange(x: Exchange, cut: int = 0) -> Json:
     for name in ("answer", "late_answer"):
         if (x.answer if name == "answer" else x.late_answer) == "":
             row[name] = ""
-    return _cut(row, cut) if cut else row
+    return _cut(row, cut, words) if cut else row
 
 
 def beat(x: Exchange) -> Json:
@@ -124,16 +131,29 @@ def agent_detail(relay: Relay, name: str) -> Json | None:
     }
 
 
-def _cut(row: Json, cut: int) -> Json:
-    sizes = {}
+def _cut(row: Json, cut: int, words: Sequence[str]) -> Json:
+    sizes, hits = {}, {}
     for name in _TEXTS:
         text = row.get(name)
         if text is not None and len(text) > cut:
             sizes[name] = len(text.encode("utf-8", "replace"))
+            if words and (hit := _hit(text, cut, words)):
+                hits[name] = hit
             row[name] = text[:cut]
     if sizes:
         row["sizes"] = sizes
+    if hits:
+        row["hits"] = hits
     return row
+
+
+def _hit(text: str, cut: int, words: Sequence[str]) -> str:
+    """Give the text around the first word that only the part beyond the cut holds."""
+    lower = text.lower()
+    if len(lower) != len(text) or any(word in lower[:cut] for word in words):
+        return ""
+    at = min((i for word in words if (i := lower.find(word, cut)) >= 0), default=-1)
+    return text[max(0, at - _BEFORE) : at + _AFTER] if at >= 0 else ""
 
 
 def _text(data: bytes | None) -> str | None:

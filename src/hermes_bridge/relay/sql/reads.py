@@ -119,6 +119,10 @@ class Query:
                 f"started_at <= {at} AND (started_at < {at} OR request_id < {rid})"
             )
 
+    def after(self, at: int, rid: str) -> None:
+        """Only what follows a place in the order of time."""
+        self._conditions.append(f"(started_at, request_id) > ({self.arg(at)}, {self.arg(rid)})")
+
     def not_before(self, cursor: Cursor | None) -> None:
         """Only the place itself and what is newer."""
         if cursor is not None:

@@ -4,7 +4,8 @@ A text becomes its distinct words, without case and accents, made here and not b
 that SQLite and PostgreSQL find the same. A search finds exchanges in which every word of the
 query begins a word. What has ended is noted in a table of its own until `relay/index.py` has read
 it: asks pay for one short row, never for the index. A note has a number, and only numbers that were
-read are deleted: what changes while it is read has a second note.
+read are deleted: what changes while it is read has a second note. Only what still exists is taken
+in, and an exchange is deleted before its words: no word outlives its exchange.
 """
 
 import re
@@ -23,7 +24,15 @@ _WORD = re.compile(r"[^\W_]+")
 _LONGEST_WORD = 64
 _MOST_WORDS = 5_000
 _MOST_TEXT = 200_000
-_MOST_QUERY_WORDS = 12
+MOST_QUERY_WORDS = 12
+_PLACES, _ROWS_A_PLACE = 32, 32
+_GOLDEN = 0.6180339887498949
+"""Steps of this part of the whole lie evenly and meet no rhythm in what was said."""
+_BLOCKS = 32
+SMALL = 16
+"""An index of so many samples is asked as it is."""
+_COMMON = 3
+"""A word that more of a sample's (about) thousand texts hold is not worth looking up."""
 
 _FILL = f"INSERT INTO {UNREAD}(request_id) SELECT request_id FROM {EXCHANGES} WHERE ended_at IS NOT NULL"  # noqa: S608
 
@@ -68,6 +77,14 @@ _NUMBERED_POSTGRES = (
 )
 """A note without a search for an older one halves what it costs the writer."""
 
+_KNOWN = (
+    f"CREATE FUNCTION {WORDS}_known(wanted tsquery, most integer) RETURNS SETOF text "  # noqa: S608
+    "LANGUAGE sql STABLE SET enable_seqscan = off SET enable_indexscan = off AS "
+    f"$$ SELECT request_id FROM {WORDS} WHERE words @@ wanted LIMIT most $$",
+)
+"""The server takes every beginning of a word for a common one, and would read the whole table: here it
+must ask the index."""
+
 SEARCH = Schema(
     "relay-words",
     (
@@ -89,6 +106,7 @@ SEARCH = Schema(
         ),
         Migration(2, sqlite=_SQLITE_TRIGGERS, postgres=_POSTGRES_TRIGGERS),
         Migration(3, sqlite=_NUMBERED_SQLITE, postgres=_NUMBERED_POSTGRES),
+        Migration(4, sqlite=(), postgres=_KNOWN),
     ),
 )
 
@@ -126,14 +144,18 @@ def read(dialect: str, rows: Sequence[Row]) -> list[Statement]:
     if dialect == "postgres":
         put = (
             f"INSERT INTO {WORDS}(request_id, words) "  # noqa: S608
-            "SELECT rid, array_to_tsvector(string_to_array(said, ' ')) "
-            "FROM unnest($1::text[], $2::text[]) AS t(rid, said) "
+            "SELECT x.request_id, array_to_tsvector(string_to_array(t.said, ' ')) "
+            f"FROM unnest($1::text[], $2::text[]) AS t(rid, said) JOIN {EXCHANGES} x "
+            "ON x.request_id = t.rid ORDER BY x.request_id FOR KEY SHARE OF x "
             "ON CONFLICT (request_id) DO UPDATE SET words=excluded.words"
         )
         done = f"DELETE FROM {UNREAD} WHERE id = ANY($1::bigint[])"  # noqa: S608
         said = [" ".join(words) for words in texts.values()]
         return [Statement(put, (list(texts), said)), Statement(done, (notes,))]
-    number = f"INSERT INTO {IDS}(request_id) VALUES ($1) ON CONFLICT DO NOTHING"  # noqa: S608
+    number = (
+        f"INSERT INTO {IDS}(request_id) SELECT request_id FROM {EXCHANGES} "  # noqa: S608
+        "WHERE request_id=$1 ON CONFLICT DO NOTHING"
+    )
     put = (
         f"INSERT OR REPLACE INTO {WORDS}(rowid, words) "  # noqa: S608
         f"SELECT id, $2 FROM {IDS} WHERE request_id=$1"
@@ -146,7 +168,10 @@ def read(dialect: str, rows: Sequence[Row]) -> list[Statement]:
 
 
 def forget(dialect: str, rids: Sequence[str]) -> list[Statement]:
-    """Give what takes exchanges out of the index; notes of them go when they are read."""
+    """Give what takes exchanges, deleted just before, out of the index.
+
+    Notes of them go when they are read.
+    """
     some, args = ", ".join(f"${n}" for n in range(1, len(rids) + 1)), tuple(rids)
     if dialect == "postgres":
         return [Statement(f"DELETE FROM {WORDS} WHERE request_id IN ({some})", args)]  # noqa: S608
@@ -157,14 +182,60 @@ def forget(dialect: str, rids: Sequence[str]) -> list[Statement]:
     ]
 
 
-def matching(dialect: str, words: Sequence[str]) -> tuple[str, str]:
+def extent(dialect: str) -> str:
+    """Give the query for the first and the last place of the index: rows on SQLite, else blocks."""
+    if dialect == "postgres":
+        return f"SELECT 0, pg_relation_size('{WORDS}') / current_setting('block_size')::int"
+    end = f"(SELECT rowid FROM {WORDS} ORDER BY rowid {{}} LIMIT 1)"  # noqa: S608
+    return f"SELECT {end.format('')}, {end.format('DESC')}"
+
+
+def sample(
+    dialect: str, first: int, last: int, words: Sequence[str]
+) -> tuple[str, list[object]] | None:
+    """Give the query that counts in how many texts of a sample each word begins one.
+
+    The sample is taken from all over the index, about a thousand texts. None: the index is so small
+    that nothing needs to be known before it is asked.
+    """
+    if dialect == "postgres":
+        if last < SMALL * _BLOCKS:
+            return None
+        counts = ", ".join(
+            f"count(*) FILTER (WHERE words @@ ${n}::tsquery)" for n, _ in enumerate(words, 2)
+        )
+        sql = f"SELECT {counts} FROM {WORDS} TABLESAMPLE SYSTEM ($1)"  # noqa: S608
+        return sql, [min(100.0, 100 * _BLOCKS / max(last, 1)), *(f"'{word}':*" for word in words)]
+    if last - first < SMALL * _PLACES * _ROWS_A_PLACE:
+        return None
+    args: list[object] = [f" {word}" for word in words]
+    counts = ", ".join(f"sum(instr(' ' || words, ${n}) > 0)" for n, _ in enumerate(words, 1))
+    parts = []
+    for place in range(_PLACES):
+        args.append(first + int((last - first) * (place * _GOLDEN % 1)))
+        n = len(args)
+        parts.append(
+            f"SELECT words FROM {WORDS} WHERE rowid BETWEEN ${n} AND ${n} + {_ROWS_A_PLACE - 1}"  # noqa: S608
+        )
+    return f"SELECT {counts} FROM ({' UNION ALL '.join(parts)})", args  # noqa: S608
+
+
+def rare(words: Sequence[str], counts: Sequence[int | None]) -> list[str]:
+    """Give the words of a sample's counts that are rare enough to be looked up."""
+    return [word for word, count in zip(words, counts, strict=True) if (count or 0) <= _COMMON]
+
+
+def matching(dialect: str, words: Sequence[str], *, newest: bool = True) -> tuple[str, str]:
     """Give the query for the ids of what holds words beginning with these, and its argument.
 
-    The query's second argument is how many ids at most, the newest first on SQLite.
+    The query's second argument is how many ids at most; `newest`: the newest first (by number on
+    SQLite, by id on PostgreSQL), for words that are not rare.
     """
-    words = words[:_MOST_QUERY_WORDS]
+    words = words[:MOST_QUERY_WORDS]
     if dialect == "postgres":
         wanted = " & ".join(f"'{word}':*" for word in words)
+        if not newest:
+            return f"SELECT * FROM {WORDS}_known($1::tsquery, $2::int)", wanted  # noqa: S608
         sql = f"SELECT request_id FROM {WORDS} WHERE words @@ $1::tsquery ORDER BY request_id DESC LIMIT $2"  # noqa: S608
         return sql, wanted
     wanted = " ".join(f'"{word}"*' for word in words)

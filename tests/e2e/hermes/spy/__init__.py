@@ -2,7 +2,8 @@
 
 It writes every text that Hermes hands to the bridge's adapter into `said.jsonl` of the home, so that
 a test can show that a notice was really made. Its tool `disturb` does what the bridge never does: it
-puts another message into the chat whose turn is on.
+puts another message into the chat whose turn is on. Its tool `look` tells what a plugin of this bot
+sees of the trace that the turn belongs to.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Any
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, MessageType
 from gateway.session_context import get_session_env
 from hermes_constants import get_hermes_home
+from opentelemetry import trace
 
 SAID = Path(get_hermes_home()) / "said.jsonl"
 DISTURB = {
@@ -22,15 +24,36 @@ DISTURB = {
     "description": "Say something into this chat while its turn is on.",
     "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
 }
+LOOK = {"name": "look", "description": "Look at the trace.", "parameters": {"type": "object"}}
+dispatched: dict[str, Any] = {}
+hooked: dict[str, Any] = {}
 
 
 def register(ctx: Any) -> None:
     ctx.register_tool(name="disturb", toolset="spy", schema=DISTURB, handler=disturb)
+    ctx.register_tool(name="look", toolset="spy", schema=LOOK, handler=look)
+    ctx.register_hook("pre_gateway_dispatch", meet)
     ctx.register_hook("pre_llm_call", listen)
+
+
+def meet(event: Any, **_: Any) -> None:
+    dispatched[event.source.chat_id] = event.metadata.get("trace")
+
+
+def look(args: dict[str, Any], **_: Any) -> str:
+    from hermes_plugins.hermes_bridge import trace_context
+
+    chat = get_session_env("HERMES_SESSION_CHAT_ID", "")
+    span = trace.get_current_span().get_span_context()
+    seen = {"tool": trace_context(), "hook": hooked.get(chat), "event": dispatched.get(chat)}
+    return json.dumps({**seen, "opentelemetry": format(span.trace_id, "032x")})
 
 
 def listen(**_: Any) -> None:
     """Put an ear on the bridge's adapter, once it is there."""
+    from hermes_plugins.hermes_bridge import trace_context
+
+    hooked[get_session_env("HERMES_SESSION_CHAT_ID", "")] = trace_context()
     adapter = _adapter()
     if "send" in vars(adapter):
         return

@@ -1,22 +1,22 @@
 // The view Agents: one row each; one unfolded with what is configured, its errors and its links.
 
-import { bdi, fill, h, icon } from "./dom.js";
+import { arrange, bdi, fill, h, icon, keepFocus, renew, selected } from "./dom.js";
 import { drawOpen, newPulse } from "./pulse.js";
 import { percent } from "./rail.js";
 import { exchangeLink } from "./row.js";
 import { badge, isOpen, STATUS } from "./status.js";
 import { ask, on, store, take } from "./store.js";
 import { about, age, hm, now, stamp, timer, took, when } from "./time.js";
-import { presence, square } from "./who.js";
+import { linked, named, presence, short, square } from "./who.js";
+import { number, say } from "./words.js";
 
-const RANGES = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
+const W = say.agents, RANGES = Object.entries(W.ranges);
 const LOW = 0.9, ENOUGH = 5, MANY = 12;
-const number = (n) => n.toLocaleString("en");
 const HEADS = [
-  ["name", "Agent", (a) => a.name], ["link", "Link", (a) => ["offline", "reconnecting", "online"].indexOf(presence(a))],
-  ["work", "Working on", (a) => -(a.works?.started_at ?? 9e15)], ["queue", "Queue", (a) => -a.queue], ["in", "Asks in", (a) => -a.counts.asks],
-  ["out", "Asks out", (a) => -a.asks_out], ["answered", "Answered", (a) => a.counts.answered ?? 2], ["median", "Median", (a) => -(a.counts.median ?? -1)],
-  ["error", "Last error", (a) => -(a.last_error?.at ?? 0)],
+  ["name", (a) => a.name], ["link", (a) => ["offline", "reconnecting", "online"].indexOf(presence(a))],
+  ["work", (a) => -(a.works?.started_at ?? 9e15)], ["queue", (a) => -a.queue], ["in", (a) => -a.counts.asks],
+  ["out", (a) => -a.asks_out], ["answered", (a) => a.counts.answered ?? 2], ["median", (a) => -(a.counts.median ?? -1)],
+  ["error", (a) => -(a.last_error?.at ?? 0)],
 ];
 const NUMBERS = new Set(["queue", "in", "out", "answered", "median"]);
 const low = (a) => a.counts.answered !== null && a.counts.answered < LOW && a.counts.asks - a.counts.open >= ENOUGH;
@@ -32,10 +32,11 @@ export function agents(query, app) {
   const sum = h("div", { class: "sum" });
   const body = h("tbody"), heads = h("tr"), cards = h("ul", { class: "bots" });
   const none = h("div", { hidden: true });
-  const table = h("section", { class: "panel wide", "aria-label": "Agents" }, h("table", { class: "table" }, h("thead", null, heads), body), none);
-  const el = h("div", { class: "page" }, sum, table, h("section", { class: "panel phone", "aria-label": "Agents" }, cards));
-  let rows = [], whole = true, due = 0, closed = false, unfolded = null;
-  const pulses = new Map();
+  const table = h("section", { class: "panel wide", "aria-label": say.views.agents }, h("table", { class: "table" }, h("thead", null, heads), body), none);
+  const el = h("div", { class: "page" }, sum, table, h("section", { class: "panel phone", "aria-label": say.views.agents }, cards));
+  const narrow = matchMedia("(max-width: 639px)");
+  let rows = [], whole = true, failed = false, due = 0, closed = false, detail = null, revealed = !view.open;
+  const lines = new Map(), pulses = new Map();
 
   function address() {
     const made = new URLSearchParams();
@@ -51,147 +52,202 @@ export function agents(query, app) {
   async function load() {
     due = Date.now() + 10000;
     const range = view.range;
+    if (view.open) learn(view.open);
     const found = await ask(`/ui/api/agents?range=${range}`).catch(() => null);
-    if (!found || closed || range !== view.range) return;
-    if (!found.complete) due = Date.now() + 700;
-    rows = found.agents;
-    whole = found.complete;
-    take(rows.map((row) => row.works).filter((row) => row && !store.rows.has(row.request_id)));
-    draw();
+    if (closed || range !== view.range) return;
+    failed = !found;
+    if (found) {
+      if (!found.complete) due = Date.now() + 700;
+      rows = found.agents;
+      whole = found.complete;
+      take(rows.map((row) => row.works).filter((row) => row && !store.rows.has(row.request_id)));
+    }
+    refresh();
   }
 
-  const seg = h("div", { class: "seg push", role: "group", "aria-label": "Range" }, RANGES.map(([range, label]) => h("button", { "aria-pressed": String(range === view.range), on: { click: (event) => {
+  /** Reads what an unfolded agent shows. */
+  async function learn(name) {
+    const found = await ask(`/ui/api/agents/${encodeURIComponent(name)}`).catch(() => null);
+    if (closed || view.open !== name) return;
+    if (found) take(found.errors.filter((row) => !store.rows.has(row.request_id)));
+    if (found || detail?.name !== name) detail = found ?? { name, failed: true };
+    refresh();
+  }
+
+  function toggle(name) {
+    view.open = view.open === name ? "" : name;
+    detail = null;
+    address();
+    draw();
+    if (view.open) learn(name);
+  }
+
+  /** Draws what the relay told; not while somebody selects text here. */
+  const refresh = () => { if (!selected(table) && !selected(cards)) draw(); };
+
+  const seg = h("div", { class: "seg push", role: "group", "aria-label": W.range }, RANGES.map(([range, label]) => h("button", { "aria-pressed": String(range === view.range), on: { click: (event) => {
     view.range = range;
     for (const one of event.currentTarget.parentElement.children) one.setAttribute("aria-pressed", String(one === event.currentTarget));
     address();
     load();
   } } }, label)));
-  const only = h("button", { class: "pick", "aria-pressed": String(view.only), on: { click: () => { view.only = !view.only; only.setAttribute("aria-pressed", String(view.only)); address(); draw(); } } }, "Busy or in trouble");
-  const worstFirst = h("button", { class: "pick", on: { click: () => { view.sort = view.sort === "worst" ? "name" : "worst"; view.down = false; address(); draw(); } } }, "Worst first");
-  const find = h("input", { class: "field", type: "search", placeholder: "Filter agents", "aria-label": "Filter agents", value: view.find, on: { input: () => { view.find = find.value; address(); draw(); } } });
+  const only = h("button", { class: "pick", "aria-pressed": String(view.only), on: { click: () => { view.only = !view.only; only.setAttribute("aria-pressed", String(view.only)); address(); draw(); } } }, W.trouble);
+  const worstFirst = h("button", { class: "pick", on: { click: () => { view.sort = view.sort === "worst" ? "name" : "worst"; view.down = false; address(); draw(); } } }, W.worst);
+  const find = h("input", { class: "field", type: "search", placeholder: W.filter, "aria-label": W.filter, value: view.find, on: { input: () => { view.find = find.value; address(); draw(); } } });
   const figures = h("span", { class: "figures" });
-  sum.append(h("h1", null, "Agents"), figures, seg);
+  sum.append(h("h1", null, say.views.agents), figures, seg);
 
   function draw() {
     const all = rows.length ? rows : [...store.agents.values()].map((a) => ({ ...a, counts: { asks: 0, open: 0, answered: null, median: null }, asks_out: 0, queue: 0, pending: true }));
     const online = all.filter((a) => presence(a) === "online").length;
     const queued = all.reduce((n, a) => n + a.queue, 0);
     const open = store.open;
-    fill(figures, h("p", null, h("b", null, String(online)), ` of ${all.length} online`), h("p", null, h("b", null, number(open)), ` open ask${open === 1 ? "" : "s"}`), queued ? h("p", { class: "wide" }, h("b", null, number(queued)), " queued") : "", !whole && h("p", { class: "dim" }, "counting…"));
+    renew(figures, h("p", null, h("b", null, String(online)), W.online(all.length)), h("p", null, h("a", { href: "/ui?status=open" }, h("b", null, number(open)), W.open(open))), queued ? h("p", { class: "wide" }, h("a", { href: "/ui?status=queued" }, h("b", null, number(queued)), W.queued)) : "", failed ? h("p", { class: "badn" }, say.trouble.load) : !whole && h("p", { class: "dim" }, W.counting));
     if (all.length > MANY && !find.isConnected) seg.before(h("span", { class: "tools" }, find, only, worstFirst));
     only.classList.toggle("on", view.only);
     worstFirst.classList.toggle("on", view.sort === "worst");
-    fill(heads, HEADS.map(([key, label]) => h("th", { class: NUMBERS.has(key) ? "n" : null, "aria-sort": view.sort === key ? (view.down ? "descending" : "ascending") : null }, h("button", { on: { click: () => {
+    renew(heads, HEADS.map(([key]) => h("th", { class: NUMBERS.has(key) ? "n" : null, "aria-sort": view.sort === key ? (view.down ? "descending" : "ascending") : null }, h("button", { on: { click: () => {
       view.down = view.sort === key ? !view.down : false;
       view.sort = key;
       address();
       draw();
-    } } }, label, view.sort === key && icon(view.down ? "down" : "up")))));
+    } } }, W.heads[key], view.sort === key && icon(view.down ? "down" : "up")))));
     const names = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
-    const value = view.sort === "worst" ? worst : HEADS.find(([key]) => key === view.sort)[2];
+    const value = view.sort === "worst" ? worst : HEADS.find(([key]) => key === view.sort)[1];
     const wanted = view.find.toLowerCase();
     const shown = all.filter((a) => (!view.only || trouble(a)) && (!wanted || `${a.name} ${a.description ?? ""}`.toLowerCase().includes(wanted)));
     shown.sort((a, b) => { const x = value(a), y = value(b); const d = typeof x === "string" ? names(a, b) : x - y; return (view.down ? -1 : 1) * (d || 0) || names(a, b); });
-    const held = document.activeElement?.dataset?.agent;
-    pulses.clear();
-    body.replaceChildren(...shown.flatMap((a) => [line(a), view.open === a.name && unfoldedRow(a)].filter(Boolean)));
-    cards.replaceChildren(...shown.map(card));
-    if (held) el.querySelector(`[data-agent="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
+    for (const name of [...lines.keys()]) if (!all.some((a) => a.name === name)) { lines.delete(name); pulses.delete(name); }
+    keepFocus(el, () => {
+      arrange(body, shown.flatMap((a) => { const { row, more } = lineOf(a); return view.open === a.name ? [row, more] : [row]; }));
+      arrange(cards, shown.map((a) => lines.get(a.name).card));
+    });
     none.hidden = shown.length > 0 || !store.ready;
-    if (!none.hidden) fill(none, h("div", { class: "none" }, h("h2", null, all.length ? "No agent matches" : "No agents are configured"), h("p", { class: "sub" }, all.length ? "Take a filter away." : ["Add one with: ", h("span", { class: "mono" }, "hermes-bridge agents add NAME")])));
+    if (!none.hidden) fill(none, h("div", { class: "none" }, h("h2", null, all.length ? W.noMatch : W.none), h("p", { class: "sub" }, all.length ? W.takeAway : [W.add, h("span", { class: "mono" }, W.addWith)])));
     tick(now());
+    if (!revealed && rows.length && el.isConnected) reveal();
   }
 
+  /** Brings the agent that the address names onto the screen. */
+  function reveal() {
+    revealed = true;
+    const line = lines.get(view.open), at = (narrow.matches ? line?.card : line?.row)?.getBoundingClientRect();
+    if (at && (at.top < 60 || at.bottom > innerHeight - 60)) scrollBy({ top: at.top - 120 });
+  }
+
+  /** The lines of an agent, brought up to date: in the table, below it when unfolded, and its card. */
+  function lineOf(a) {
+    let line = lines.get(a.name);
+    if (!line) {
+      const cell = h("td", { colspan: HEADS.length });
+      line = { row: h("tr", { data: { key: a.name } }), cell, more: h("tr", { class: "more-row open-row", data: { key: `${a.name}\n` } }, cell), card: h("li", { data: { key: a.name } }) };
+      lines.set(a.name, line);
+    }
+    line.agent = a;
+    const open = view.open === a.name;
+    line.row.className = open ? "open-row" : "";
+    if (renew(line.row, cells(a))) {
+      const pulse = line.row.querySelector(".pulse");
+      if (pulse) pulses.set(a.name, [pulse, line.row.querySelector(".doing .num")]); else pulses.delete(a.name);
+    }
+    renew(line.card, card(a), open && narrow.matches && unfolded(a));
+    if (open) renew(line.cell, unfolded(a));
+    return line;
+  }
+
+  const works = (a) => a.works && (store.rows.get(a.works.request_id) ?? a.works);
   const list = (a, label, role, more = "") => h("a", { href: `/ui?agent=${encodeURIComponent(a.name)}&role=${role}&from=${{ "1h": "-1h", "24h": "-24h", "7d": "-7d" }[view.range]}${more}` }, label);
 
   function linkCell(a) {
     const how = presence(a);
-    const state = how === "online" ? "Online" : h("b", { class: `st s-${how === "offline" ? "off" : "warn"}` }, icon(how === "offline" ? "away" : "cut"), how === "offline" ? "Offline" : "Reconnecting");
-    const since = !a.since ? "never seen" : how === "online" ? `for ${age(now() - a.since)}` : how === "offline" ? `since ${when(a.since)}` : `lost ${age(now() - a.since)} ago`;
+    const state = how === "online" ? W.presence.online : h("b", { class: `st s-${how === "offline" ? "off" : "warn"}` }, icon(how === "offline" ? "away" : "cut"), W.presence[how]);
+    const since = !a.since ? W.never : how === "online" ? W.for(age(now() - a.since)) : how === "offline" ? W.since(when(a.since)) : W.lost(age(now() - a.since));
     return [state, h("span", null, since)];
   }
 
   function doing(a) {
-    const row = a.works && (store.rows.get(a.works.request_id) ?? a.works);
-    if (row && isOpen(row)) {
-      const pulse = newPulse(), time = h("span", { class: "num" });
-      pulses.set(a.name, [pulse, time, row.request_id, row]);
-      return h("a", { class: "doing", href: exchangeLink(row) }, h("p", null, "for ", bdi(row.from), " ", time), pulse);
-    }
-    if (a.queue) return h("p", { class: "sub" }, `${a.queue} queued, oldest `, h("span", { class: "num" }, timer(now() - a.oldest)));
-    return h("span", { class: "dim" }, a.pending ? "–" : "Idle");
+    const row = works(a);
+    if (row && isOpen(row)) return h("a", { class: "doing", href: exchangeLink(row) }, h("p", null, W.doing(named(row.from)), h("span", { class: "num" })), newPulse());
+    if (a.queue) return h("p", { class: "sub" }, W.waiting(a.queue), h("span", { class: "num" }, timer(now() - a.oldest)));
+    return h("span", { class: "dim" }, a.pending ? say.unknown : W.idle);
   }
 
   const errorCell = (a) => {
-    if (!a.last_error) return [h("span", { class: "dim" }, "–")];
+    if (!a.last_error) return [h("span", { class: "dim" }, say.unknown)];
     const known = STATUS[a.last_error.status];
-    return [list(a, known?.label ?? a.last_error.status, "target", `&status=${a.last_error.status}`), h("span", null, `${when(a.last_error.at)}, asked by `, bdi(a.last_error.from))];
+    return [list(a, known?.label ?? a.last_error.status, "target", `&status=${a.last_error.status}`), h("span", null, W.lastError(when(a.last_error.at), named(a.last_error.from)))];
   };
 
-  function line(a) {
-    const open = view.open === a.name;
-    const toggle = () => { view.open = open ? "" : a.name; unfolded = null; address(); draw(); };
+  function cells(a) {
     const answered = a.counts.answered;
-    return h("tr", { class: open ? "open-row" : null },
-      h("td", null, h("button", { class: "who", "aria-expanded": String(open), data: { agent: a.name }, title: a.name, on: { click: toggle } }, square(a.name, a, "l"), h("span", { class: "label" }, h("bdi", null, a.name), a.description && h("p", { title: a.description }, a.description)))),
+    return [
+      h("td", null, h("button", { class: "who", "aria-expanded": String(view.open === a.name), data: { agent: a.name }, title: a.name, on: { click: () => toggle(a.name) } }, square(a.name, a, "l"), h("span", { class: "label" }, bdi(short(a.name)), a.description && h("p", { title: a.description }, bdi(a.description))))),
       h("td", { class: "lnk" }, linkCell(a)), h("td", null, doing(a)),
-      h("td", { class: `n${a.queue ? "" : " dim"}` }, number(a.queue)),
+      h("td", { class: `n${a.queue ? "" : " dim"}` }, a.queue ? h("a", { href: `/ui?agent=${encodeURIComponent(a.name)}&role=target&status=queued` }, number(a.queue)) : number(0)),
       h("td", { class: "n" }, list(a, number(a.counts.asks), "target")), h("td", { class: "n" }, list(a, number(a.asks_out), "asker")),
-      h("td", { class: `n${low(a) ? " badn" : ""}` }, answered === null ? "–" : percent(answered)),
-      h("td", { class: "n" }, a.counts.median === null ? "–" : about(a.counts.median)),
-      h("td", { class: `err${STATUS[a.last_error?.status]?.tone === "ref" ? " ref" : ""}` }, errorCell(a)));
+      h("td", { class: `n${low(a) ? " badn" : ""}` }, answered === null ? say.unknown : list(a, percent(answered), "target", "&status=answered")),
+      h("td", { class: "n" }, a.counts.median === null ? say.unknown : list(a, about(a.counts.median), "target", "&status=answered")),
+      h("td", { class: `err${STATUS[a.last_error?.status]?.tone === "ref" ? " ref" : ""}` }, errorCell(a)),
+    ];
   }
 
   function card(a) {
-    const how = presence(a), row = a.works && (store.rows.get(a.works.request_id) ?? a.works);
-    const state = how !== "online" ? h("span", { class: `st s-${how === "offline" ? "off" : "warn"}` }, icon(how === "offline" ? "away" : "cut"), how === "offline" ? "Offline" : "Reconnecting") : row && isOpen(row) ? badge(row, now()) : h("span", { class: "dim" }, "Idle");
-    const error = a.last_error && now() - a.last_error.at < 3600000 && h("p", { class: "v" }, `${STATUS[a.last_error.status]?.label ?? a.last_error.status} ${hm(a.last_error.at)}, asked by `, bdi(a.last_error.from));
-    return h("li", null, h("a", { href: `/ui?agent=${encodeURIComponent(a.name)}` }, square(a.name, a, "l"), h("div", null,
-      h("p", { class: "t" }, h("b", null, bdi(a.name)), state),
-      h("p", { class: "u num" }, h("span", null, `${number(a.counts.asks)} in, ${number(a.asks_out)} out`), h("span", { class: low(a) ? "badn" : "" }, a.counts.answered === null ? "" : `${percent(a.counts.answered)} answered`), h("span", null, a.counts.median === null ? "" : about(a.counts.median))),
-      a.queue ? h("p", { class: "u" }, `${a.queue} queued, oldest ${timer(now() - a.oldest)}`) : "", error || "")));
+    const how = presence(a), row = works(a), mark = row && isOpen(row) && badge(row, now());
+    mark?.append?.(` ${timer(now() - row.started_at)}`);
+    const state = how !== "online" ? h("span", { class: `st s-${how === "offline" ? "off" : "warn"}` }, icon(how === "offline" ? "away" : "cut"), W.presence[how]) : mark || h("span", { class: "dim" }, a.pending ? say.unknown : W.idle);
+    const error = a.last_error && now() - a.last_error.at < 3600000 && h("p", { class: "v" }, W.error(STATUS[a.last_error.status]?.label ?? a.last_error.status, hm(a.last_error.at), named(a.last_error.from)));
+    return h("a", { href: `/ui/agents?a=${encodeURIComponent(a.name)}`, "aria-expanded": String(view.open === a.name), on: { click: (event) => { if (event.ctrlKey || event.metaKey) return; event.preventDefault(); toggle(a.name); } } }, square(a.name, a, "l"), h("div", null,
+      h("p", { class: "t" }, h("b", null, bdi(short(a.name))), state),
+      h("p", { class: "u num" }, h("span", null, W.counts(number(a.counts.asks), number(a.asks_out))), h("span", { class: low(a) ? "badn" : "" }, a.counts.answered === null ? "" : W.answered(percent(a.counts.answered))), h("span", null, a.counts.median === null ? "" : about(a.counts.median))),
+      a.queue ? h("p", { class: "u" }, W.waiting(a.queue), timer(now() - a.oldest)) : "", error || ""));
   }
 
-  function unfoldedRow(a) {
-    const cell = h("td", { colspan: HEADS.length });
-    if (unfolded?.name === a.name) cell.append(more(a, unfolded));
-    else {
-      cell.append(h("p", { class: "dim" }, "…"));
-      ask(`/ui/api/agents/${encodeURIComponent(a.name)}`).then((found) => { take(found.errors.filter((row) => !store.rows.has(row.request_id))); unfolded = found; if (view.open === a.name) draw(); }, () => cell.replaceChildren("Could not load this."));
-    }
-    return h("tr", { class: "more-row open-row" }, cell);
+  /** What an agent shows when it is unfolded, or why it does not yet. */
+  function unfolded(a) {
+    if (detail?.name !== a.name) return h("p", { class: "dim" }, say.wait);
+    return detail.failed ? h("p", null, say.trouble.load, " ", h("button", { class: "link", on: { click: () => learn(a.name) } }, say.trouble.again)) : more(a, detail);
   }
 
   function more(a, found) {
-    const list_ = (items) => items.flatMap((item, i) => [i ? ", " : "", item]);
+    const list_ = (items) => items.flatMap((item, i) => [i ? W.list : "", item]);
     const pair = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
     return h("div", { class: "facets" },
       h("dl", { class: "kv" },
-        a.description ? pair("Description", bdi(a.description)) : [], a.skills ? pair("Skills", a.skills.join(", ")) : [],
-        pair("May ask", found.may_ask === null ? "everybody" : found.may_ask.length ? list_(found.may_ask.map((name) => bdi(name))) : "nobody"),
-        pair("Rate", found.rate_per_minute ? `${number(found.rate_per_minute)} asks a minute` : "no limit"), pair("Asks waiting", `up to ${number(found.max_pending)}`),
-        pair("A call is held", `up to ${took(found.hold_ms)}`), a.client ? pair("Client", h("span", { class: "mono" }, a.client)) : [], a.protocol ? pair("Protocol", String(a.protocol)) : [],
-        h("dt", null), h("dd", null, h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(a.name)}` }, "Show its exchanges"), h("a", { class: "more", href: `/ui/map?a=${encodeURIComponent(a.name)}` }, "Show on the map"))),
-      h("div", null, h("h3", null, "Last errors"), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", null, when(row.started_at)), badge(row, now()), h("span", null, "asked by ", bdi(row.from)), h("span", { class: "cut", dir: "auto" }, row.error ?? row.message))))) : h("p", { class: "dim" }, "None.")),
-      h("div", null, h("h3", null, "Links since the relay started"), found.links.length ? h("ul", { class: "errors" }, found.links.map((link) => h("li", null, h("span", { class: "num" }, stamp(link.since).replace(/\.\d+$/, "")), h("span", null, link.until ? `for ${age(link.until - link.since)}${link.superseded ? ", then superseded" : ", then lost"}` : "lasts"), h("span", { class: "cut mono" }, link.client || `protocol ${link.protocol}`)))) : h("p", { class: "dim" }, "None.")));
+        a.description ? pair(W.description, bdi(a.description)) : [], a.skills ? pair(W.skills, a.skills.join(W.list)) : [],
+        pair(W.mayAsk, found.may_ask === null ? W.everybody : found.may_ask.length ? list_(found.may_ask.map((name) => linked(name, store.agents.get(name)))) : W.nobody),
+        pair(W.rate, found.rate_per_minute ? W.perMinute(number(found.rate_per_minute)) : W.noLimit), pair(W.pending, W.upTo(number(found.max_pending))),
+        pair(W.held, W.upTo(took(found.hold_ms))), a.client ? pair(W.client, h("span", { class: "mono" }, a.client)) : [], a.protocol ? pair(W.protocol, String(a.protocol)) : [],
+        h("dt", null), h("dd", null, h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(a.name)}` }, W.exchanges), h("a", { class: "more", href: `/ui/map?a=${encodeURIComponent(a.name)}` }, W.onMap))),
+      h("div", null, h("h3", null, W.errors), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", null, when(row.started_at)), badge(row, now()), h("span", null, W.askedBy(named(row.from))), h("span", { class: "cut", dir: "auto" }, row.error ?? row.message))))) : h("p", { class: "dim" }, W.noErrors)),
+      h("div", null, h("h3", null, W.links), found.links.length ? h("ul", { class: "errors" }, found.links.map((link) => h("li", null, h("span", { class: "num" }, stamp(link.since).replace(/\.\d+$/, "")), h("span", null, link.until ? W.lasted(age(link.until - link.since), link.superseded) : W.lasts), h("span", { class: "cut mono" }, link.client || W.byProtocol(link.protocol))))) : h("p", { class: "dim" }, W.noErrors)));
   }
 
   function tick(at) {
-    for (const [name, [pulse, time, rid, known]] of pulses) {
-      const row = store.rows.get(rid) ?? known;
-      if (!isOpen(row)) { pulses.delete(name); due = Math.min(due, Date.now() + 300); continue; }
+    for (const [name, [pulse, time]] of pulses) {
+      const row = works(lines.get(name).agent);
+      if (!row || !isOpen(row)) { pulses.delete(name); due = Math.min(due, Date.now() + 300); continue; }
       time.textContent = timer(at - row.started_at);
       drawOpen(pulse, row, at, { ticks: false });
+      if (narrow.matches) renew(lines.get(name).card, card(lines.get(name).agent), view.open === name && unfolded(lines.get(name).agent));
     }
     if (Date.now() > due && !document.hidden) load();
+  }
+
+  /** Goes so many agents on. */
+  function move(step) {
+    const all = [...el.querySelectorAll(narrow.matches ? ".bots > li > a" : "tbody .who[data-agent]")], here = all.indexOf(document.activeElement);
+    const to = all[Math.max(0, Math.min(all.length - 1, here < 0 ? 0 : here + step))];
+    to?.focus({ preventScroll: true });
+    to?.scrollIntoView({ block: "nearest" });
   }
 
   const stop = [on("agents", () => {
     for (const row of rows) Object.assign(row, store.agents.get(row.name));
     due = Math.min(due, Date.now() + 500);
-    draw();
-  }), on("rows", () => { due = Math.min(due, Date.now() + 2000); }), on("state", () => { if (!rows.length) draw(); })];
+    refresh();
+  }), on("rows", () => { due = Math.min(due, Date.now() + 2000); }), on("state", () => { if (!rows.length) refresh(); })];
+  narrow.addEventListener("change", draw);
   draw();
   load();
-  return { el, title: "Agents", tab: "agents", first: find, tick, close() { closed = true; for (const end of stop) end(); } };
+  return { el, title: say.views.agents, tab: "agents", first: find, tick, move, shown: () => { if (!revealed && rows.length) reveal(); }, close() { closed = true; narrow.removeEventListener("change", draw); for (const end of stop) end(); } };
 }

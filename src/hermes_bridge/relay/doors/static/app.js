@@ -1,18 +1,24 @@
 // The frame: bar, views by address, search, theme, keys, banners.
 
 import { confirmCancel, showKeys, toast } from "./dialogs.js";
-import { h, icon } from "./dom.js";
+import { decoded, h, icon } from "./dom.js";
 import { dots, exchanges } from "./exchanges.js";
 import { again, start } from "./live.js";
+import { riskiest, risks } from "./rail.js";
 import { copy, exchangeLink } from "./row.js";
-import { change, on, store } from "./store.js";
+import { change, on, store, tell } from "./store.js";
 import { hms, now } from "./time.js";
+import { say } from "./words.js";
 
 const main = document.getElementById("main");
 const polite = document.getElementById("polite"), alarm = document.getElementById("urgent");
 const banners = document.getElementById("banners");
 const kept = (key) => { try { return localStorage.getItem(`hermes-bridge.${key}`); } catch { return null; } };
 const keep = (key, value) => { try { value === null ? localStorage.removeItem(`hermes-bridge.${key}`) : localStorage.setItem(`hermes-bridge.${key}`, value); } catch { /* storage is off */ } };
+
+// Where each entry of the history was scrolled to, for Back and Forward.
+const places = new Map();
+let entry = history.state?.entry ?? 0, last = entry;
 
 let view = null, asleep = null, heldBack = 0, announcing = 0, typing = 0;
 
@@ -28,12 +34,16 @@ const app = {
     return find.value.trim();
   },
   clearSearch() { find.value = ""; },
-  go(path) { history.pushState(null, "", path); show(); },
+  go(path) {
+    places.set(entry, scrollY);
+    entry = last += 1;
+    history.pushState({ entry }, "", path);
+    show();
+  },
   announce(n) {
     heldBack += n;
-    announcing ||= setTimeout(() => { polite.textContent = `${heldBack} new exchange${heldBack === 1 ? "" : "s"}`; heldBack = announcing = 0; }, 10000);
+    announcing ||= setTimeout(() => { polite.textContent = say.spoken.news(heldBack); heldBack = announcing = 0; }, 10000);
   },
-  urgent(text) { alarm.textContent = text; },
   cancel: confirmCancel,
 };
 
@@ -48,19 +58,19 @@ const loaded = {};
 function lazy(name, ...args) {
   if (loaded[name]) return loaded[name](...args);
   const here = key();
-  LAZY[name]().then((module) => { loaded[name] = module[name]; if (key() === here) show(); }, () => { wait.textContent = "Could not load this. Load the page again."; });
-  const wait = h("p", { class: "none dim" }, "…");
-  return { title: "hermes-bridge", tab: name, el: h("div", { class: "page" }, wait) };
+  LAZY[name]().then((module) => { loaded[name] = module[name]; if (key() === here) show(); }, () => { wait.textContent = say.trouble.reload; });
+  const wait = h("p", { class: "none dim" }, say.wait);
+  return { title: say.views[name], tab: name, el: h("div", { class: "page" }, wait) };
 }
 
 function choose(query) {
   const path = location.pathname.replace(/\/$/, "");
   if (path === "/ui") return exchanges(query, app);
-  if (path.startsWith("/ui/c/")) return lazy("conversation", decodeURIComponent(path.slice(6)), app);
+  if (path.startsWith("/ui/c/")) return lazy("conversation", decoded(path.slice(6)), app);
   if (path === "/ui/agents") return lazy("agents", query, app);
   if (path === "/ui/map") return lazy("map", query, app);
   if (path === "/ui/connector") return lazy("connector", query, app);
-  return { title: "Nothing here", el: h("div", { class: "page" }, h("section", { class: "panel none" }, dots(), h("h2", null, "Nothing is here"), h("p", { class: "sub" }, "This address leads to no view."), h("p", { class: "two" }, h("a", { class: "btn", href: "/ui" }, "Exchanges")))) };
+  return { title: say.nowhere.title, el: h("div", { class: "page" }, h("section", { class: "panel none" }, dots(), h("h2", null, say.nowhere.head), h("p", { class: "sub" }, say.nowhere.text), h("p", { class: "two" }, h("a", { class: "btn", href: "/ui" }, say.views.exchanges)))) };
 }
 
 function show({ back = false } = {}) {
@@ -76,7 +86,7 @@ function show({ back = false } = {}) {
   view = again_ ?? choose(query);
   view.key = key();
   find.value = query.get("q") ?? "";
-  document.title = `${view.title} · hermes-bridge`;
+  document.title = say.title(view.title);
   for (const tab of tabs) tab.dataset.tab === (view.tab ?? "none") ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
   main.replaceChildren(view.el);
   scrollTo({ top: 0 });
@@ -92,14 +102,35 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   app.go(url.pathname + url.search + url.hash);
 });
-window.addEventListener("popstate", () => { if (view?.key !== key()) show({ back: true }); else view.shown?.(); });
+window.addEventListener("popstate", (event) => {
+  places.set(entry, scrollY);
+  entry = event.state?.entry ?? 0;
+  if (view?.key === key()) { view.shown?.(); return; }
+  show({ back: true });
+  backTo(places.get(entry) ?? 0);
+});
 history.scrollRestoration = "manual";
+
+/** Scrolls to where it was as soon as the view is long enough; gives up when somebody acts. */
+function backTo(place) {
+  if (!place || view === null || Math.abs(scrollY - place) < 3) return;
+  const quit = new AbortController(), mine = view, until = Date.now() + 5000;
+  for (const act of ["wheel", "touchmove", "pointerdown", "keydown"]) addEventListener(act, () => quit.abort(), { once: true, passive: true, signal: quit.signal });
+  const step = () => {
+    if (quit.signal.aborted || view.el !== mine.el && view.tab !== mine.tab || Date.now() > until) { quit.abort(); return; }
+    scrollTo({ top: place });
+    if (Math.abs(scrollY - place) < 3) quit.abort(); else setTimeout(step, 50);
+  };
+  step();
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 
 // The bar
 
-const live = h("p", { class: "live", data: { how: "live" } }, h("span", null, "Live"));
-const find = h("input", { type: "search", placeholder: "Search messages and answers", "aria-label": "Search messages and answers", maxlength: 200, autocomplete: "off", spellcheck: "false" });
-const leave = h("button", { class: "icon", "aria-label": "Log out", title: "Log out", hidden: true, on: { click: async () => {
+const live = h("p", { class: "live", data: { how: "live" } }, h("span", null, say.bar.how.live));
+const find = h("input", { type: "search", placeholder: say.bar.search, "aria-label": say.bar.search, maxlength: 200, autocomplete: "off", spellcheck: "false" });
+const leave = h("button", { class: "icon", "aria-label": say.bar.logOut, title: say.bar.logOut, hidden: true, on: { click: async () => {
   await change("/ui/logout").catch(() => null);
   location.assign("/ui/login");
 } } }, icon("exit"));
@@ -114,21 +145,21 @@ function nextTheme() {
   labelTheme();
 }
 function labelTheme() {
-  theme.setAttribute("aria-label", `Theme: ${themeNow()}`);
-  theme.title = `Theme: ${themeNow()}`;
+  theme.title = say.bar.theme(themeNow());
+  theme.setAttribute("aria-label", theme.title);
   theme.replaceChildren(icon({ system: "half", light: "sun", dark: "moon" }[themeNow()]));
 }
 labelTheme();
 
 const count = h("span", { class: "count" });
-const tabs = [["exchanges", "/ui", "list", "Exchanges"], ["agents", "/ui/agents", "bots", "Agents", count], ["map", "/ui/map", "net", "Map"], ["connector", "/ui/connector", "plug", "Connector"]].map(([name, href, shape, ...text]) => h("a", { href, data: { tab: name } }, icon(shape), text));
+const tabs = [["exchanges", "/ui", "list"], ["agents", "/ui/agents", "bots", count], ["map", "/ui/map", "net"], ["connector", "/ui/connector", "plug"]].map(([name, href, shape, more]) => h("a", { href, data: { tab: name } }, icon(shape), say.views[name], more));
 tabs[3].hidden = true;
 const bar = document.querySelector(".bar");
 bar.append(h("div", null,
-  h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, "hermes-bridge")),
-  h("nav", { class: "tabs", "aria-label": "Views" }, tabs),
+  h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, say.product)),
+  h("nav", { class: "tabs", "aria-label": say.views.nav }, tabs),
   h("div", { class: "find", role: "search" }, icon("find"), find, h("kbd", { "aria-hidden": "true" }, "/")), live,
-  h("div", { class: "icons" }, h("button", { class: "icon phone", "aria-label": "Search", on: { click: toSearch } }, icon("find")), theme, leave)));
+  h("div", { class: "icons" }, h("button", { class: "icon phone", "aria-label": say.bar.toSearch, on: { click: toSearch } }, icon("find")), theme, leave)));
 
 function toSearch() { bar.classList.add("finding"); find.focus(); find.select(); }
 function searchNow() {
@@ -146,17 +177,22 @@ find.addEventListener("keydown", (event) => {
 // Keys
 
 let letters = kept("letters") !== "off", wentG = 0;
+/** The exchange that the keys act on: the row with the focus, or the one in view. */
+const inHand = () => view.feed?.current?.row ?? view.inHand?.() ?? null;
 const ACTIONS = {
   "/": toSearch, t: nextTheme,
   "?": () => showKeys(letters, (on_) => { letters = on_; keep("letters", on_ ? null : "off"); }),
-  j: () => view.feed?.move(1), k: () => view.feed?.move(-1),
+  j: () => (view.feed ?? view).move?.(1), k: () => (view.feed ?? view).move?.(-1),
   x: () => fold(), " ": () => fold(),
   Enter: () => open(), o: () => open(),
-  c: () => { const row = view.feed?.current?.row; if (row) copy(new URL(exchangeLink(row), location.href).href, polite, "Link copied").then(() => toast("ok", "Link copied")); },
-  f: () => view.first?.focus(), n: () => { if (!view.feed?.pill.hidden) view.feed?.showNew(); },
-  C: () => { const row = view.feed?.current?.row; if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
-  ".": () => { const row = view.riskiest?.(); if (row) app.go(exchangeLink(row)); },
-  Escape: () => { if (view.tab !== "exchanges" && asleep) history.back(); else if (view.feed?.current) document.activeElement.blur(); },
+  c: () => { const row = inHand(); if (row) copy(new URL(exchangeLink(row), location.href).href, polite, say.row.linkCopied).then(() => toast("ok", say.row.linkCopied)); },
+  f: () => view.first?.focus(), n: () => { const pill = (view.feed ?? view).pill; if (pill && !pill.hidden) pill.click(); },
+  C: () => { const row = inHand(); if (row && !row.ended_at && store.canCancel) confirmCancel(row); },
+  ".": () => { const row = riskiest(); if (row) app.go(exchangeLink(row)); },
+  Escape: () => {
+    if (view.feed?.current) document.activeElement.blur();
+    else if (find.value && view.search) { find.value = ""; searchNow(); } else if (view.tab !== "exchanges" && asleep) history.back();
+  },
 };
 const fold = () => { const row = view.feed?.current; if (row) view.feed.toggle(row.rid); };
 const open = () => { const row = view.feed?.current?.row; if (row) app.go(exchangeLink(row)); };
@@ -183,14 +219,14 @@ let lostBefore = null, lostNote = "";
 function trouble() {
   const lines = [];
   live.dataset.how = store.how;
-  live.firstChild.textContent = { live: "Live", retry: "Reconnecting", poll: "Polling every 3 s" }[store.how];
+  live.firstChild.textContent = say.bar.how[store.how];
   if (store.how === "retry" && store.ready) {
     const wait = Math.max(0, Math.ceil((store.nextTry - Date.now()) / 1000));
-    lines.push([store.restarting ? "cut" : "cut", store.restarting ? "The relay is restarting." : "Connection to the relay lost.", ` Shown as of ${hms(store.asOf)}. Next try in ${wait} s.`, h("button", { class: "btn tiny push", on: { click: again } }, "Try now")]);
+    lines.push(["cut", store.restarting ? say.trouble.restarting : say.trouble.lost, say.trouble.asOf(hms(store.asOf), wait), h("button", { class: "btn tiny push", on: { click: again } }, say.trouble.tryNow)]);
   }
   if (store.store && !store.store.up) {
     const oldest = Math.min(...[...store.rows.values()].map((row) => row.started_at));
-    lines.push(["timeout", "The database does not answer.", ` Asks go on.${Number.isFinite(oldest) ? ` History older than ${hms(oldest)} is not available.` : ""}`]);
+    lines.push(["timeout", say.trouble.store, say.trouble.goesOn(Number.isFinite(oldest) && hms(oldest))]);
   } else if (lostNote) lines.push(["timeout", lostNote, ""]);
   const said = lines.map(([, bold, text]) => bold + text).join("\n");
   if (banners.dataset.said === said) return;
@@ -200,16 +236,20 @@ function trouble() {
 on("how", trouble);
 on("store", () => {
   const lost = store.store.lost;
-  if (lostBefore !== null && lost > lostBefore) lostNote = `${(lost - lostBefore).toLocaleString("en")} exchanges were not stored during the outage.`;
+  if (lostBefore !== null && lost > lostBefore) lostNote = say.trouble.notStored(lost - lostBefore);
   if (store.store.up) lostBefore ??= lost;
   trouble();
 });
 on("state", () => { leave.hidden = !store.signedIn; tabs[3].hidden = !store.connector; });
 on("agents", () => { count.textContent = String(store.agents.size); });
 
+// The one timer of the page.
 setInterval(() => {
+  tell("tick");
   if (document.hidden) return;
   view?.tick?.(now());
+  const risky = risks(now());
+  if (risky) alarm.textContent = risky;
   if (store.how !== "live") trouble();
 }, 1000);
 

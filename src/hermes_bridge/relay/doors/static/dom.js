@@ -34,6 +34,55 @@ export const fill = (element, ...children) => element.replaceChildren(...flat(ch
 const flat = (children) =>
   children.flat(2).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
 
+const FOCUSABLE = "a[href], button, input, summary, [tabindex]";
+
+/** Redraws a part of the page; what had the focus, or what stands in its place, has it again. */
+export function keepFocus(root, draw) {
+  const held = root.contains(document.activeElement) && document.activeElement;
+  if (!held) { draw(); return; }
+  const keyed = held.closest("[data-key]");
+  const key = keyed !== root && root.contains(keyed) ? keyed.dataset.key : null;
+  const index = [...(key === null ? root : keyed).querySelectorAll(FOCUSABLE)].indexOf(held);
+  const href = held.getAttribute("href"), text = held.textContent;
+  draw();
+  if (document.activeElement === held) return;
+  if (root.contains(held)) { held.focus({ preventScroll: true }); return; }
+  const scope = key === null ? root : root.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (!scope) return;
+  const all = [...scope.querySelectorAll(FOCUSABLE)];
+  const alike = all.find((one) => (href === null ? one.textContent === text : one.getAttribute("href") === href));
+  (index < 0 ? scope : alike ?? all[Math.min(index, all.length - 1)] ?? scope).focus({ preventScroll: true });
+}
+
+/** Puts in what was drawn anew if it differs; focus stays, and lists stay scrolled as they were. Says whether. */
+export function renew(element, ...children) {
+  const made = flat(children), drawn = made.map((child) => child.outerHTML ?? child).join("");
+  if (element.drawn === drawn) return false;
+  element.drawn = drawn;
+  const tops = [...element.querySelectorAll("ul")].map((list) => list.scrollTop);
+  keepFocus(element, () => element.replaceChildren(...made));
+  [...element.querySelectorAll("ul")].forEach((list, i) => { if (tops[i]) list.scrollTop = tops[i]; });
+  return true;
+}
+
+/** Makes these the children, in this order; those that stay are not touched. */
+export function arrange(parent, children) {
+  const wanted = new Set(children);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  children.forEach((child, i) => { if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] ?? null); });
+}
+
+/** Whether somebody has selected text in a part of the page: it is not to be redrawn now. */
+export function selected(root) {
+  const selection = getSelection();
+  return !selection.isCollapsed && root.contains(selection.anchorNode);
+}
+
+/** A part of an address as text; as it stands if it is malformed. */
+export function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 export const icon = (name, kind = "i") =>
   svg("svg", { class: kind, "aria-hidden": "true" }, svg("use", { href: `${BASE}/sprite.svg#${name}` }));
 

@@ -1,14 +1,15 @@
 // The view Exchanges: presence strip, filters, feed, rail.
 
-import { h, svg } from "./dom.js";
+import { bdi, h, svg } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Filter, filterBar, rangeName } from "./filters.js";
 import { lastHour, openAsks } from "./rail.js";
 import { ask, CUT, on, store, take } from "./store.js";
 import { day, now } from "./time.js";
-import { presence, short, square, WORDS } from "./who.js";
+import { presence, short, square } from "./who.js";
+import { say } from "./words.js";
 
-const MANY = 40;
+const W = say.feed, MANY = 40;
 
 export function exchanges(query, app) {
   const filter = new Filter(query), unfolded = new Set();
@@ -16,7 +17,7 @@ export function exchanges(query, app) {
   const strip = presenceStrip(filter, () => applied());
   const bar = filterBar(filter, () => applied());
   const nothing = h("div", { hidden: true });
-  const more = h("button", { class: "btn", on: { click: () => older() } }, "Load older");
+  const more = h("button", { class: "btn", on: { click: () => older() } }, W.older);
   const tail = h("div", { class: "tail-row", hidden: true });
   const edge = h("div");
   feed.el.prepend(bar.el);
@@ -24,9 +25,14 @@ export function exchanges(query, app) {
   const asks = openAsks(app);
   let total = null;
   const hour = lastHour((n) => { total = n; counted(); });
-  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" },
-    h("section", { class: "panel", "aria-label": "Exchanges" }, feed.el),
-    h("aside", { class: "rail", "aria-label": "Now" }, asks.el, hour.el)));
+  const list = h("section", { class: "panel", "aria-label": W.name }, feed.el);
+  const rail = h("aside", { class: "rail", "aria-label": say.rail.name }, asks.el, hour.el);
+  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" }, list, rail));
+  // The order of focus is the order on the screen.
+  const narrow = matchMedia("(max-width: 1099px)");
+  const settle = () => (narrow.matches ? list.before(rail) : list.after(rail));
+  settle();
+  narrow.addEventListener("change", settle);
 
   let anchor = null, cursor = "", loading = false, failed = false, question = 0, begun = false;
 
@@ -96,10 +102,10 @@ export function exchanges(query, app) {
     counted();
     const oldest = feed.oldest;
     tail.hidden = !feed.size && !loading && !failed;
-    if (failed) tail.replaceChildren("Could not load this. ", h("button", { class: "link", on: { click: () => older() } }, "Try again"));
-    else if (loading) tail.replaceChildren(feed.size ? "Loading…" : filter.empty ? "Loading…" : "Searching…");
+    if (failed) tail.replaceChildren(say.trouble.load, " ", h("button", { class: "link", on: { click: () => older() } }, say.trouble.again));
+    else if (loading) tail.replaceChildren(feed.size || filter.empty ? W.loading : W.searching);
     else if (!feed.complete) tail.replaceChildren(more);
-    else if (oldest) { const [name, date] = day(oldest.started_at); tail.replaceChildren(`That is everything since ${date || name}.`); }
+    else if (oldest) { const [name, date] = day(oldest.started_at); tail.replaceChildren(W.everything(date || name)); }
     nothing.hidden = feed.size > 0 || loading || Boolean(failed);
     if (!nothing.hidden) nothing.replaceChildren(emptyState(filter, (all) => { if (all) app.clearSearch(); applied(); }));
   }
@@ -107,7 +113,7 @@ export function exchanges(query, app) {
   function counted() {
     const n = feed.size + feed.waiting.size;
     const known = feed.complete ? n : filter.empty ? total : null;
-    bar.total.textContent = known === null ? (n ? `${n.toLocaleString("en")}+ exchanges` : "") : `${known.toLocaleString("en")} exchange${known === 1 ? "" : "s"}`;
+    bar.total.textContent = known === null ? (n ? W.some(n) : "") : W.total(known);
   }
 
   const watch = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && begun && !failed) older(); }, { rootMargin: "2000px" });
@@ -119,7 +125,7 @@ export function exchanges(query, app) {
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];
   return {
-    el, title: "Exchanges", tab: "exchanges", filter, feed, first: bar.first, riskiest: asks.riskiest,
+    el, title: say.views.exchanges, tab: "exchanges", filter, feed, first: bar.first, 
     search: applied,
     sleep() {
       const first = [...feed.list.querySelectorAll(".ex")].find((row) => row.getBoundingClientRect().bottom > 60);
@@ -129,22 +135,30 @@ export function exchanges(query, app) {
       // Twice: rows that were not laid out yet get their heights after the first jump.
       if (again && anchor) for (let n = 0; n < 2; n += 1) scrollBy({ top: anchor[0].getBoundingClientRect().top - anchor[1] });
     },
-    tick(at) { feed.tick(at); asks.tick(); hour.tick(); },
-    close() { watch.disconnect(); feed.close(); asks.close(); hour.close(); for (const end of stop) end(); },
+    tick(at) { strip.tick(); feed.tick(at); asks.tick(); hour.tick(); },
+    close() { narrow.removeEventListener("change", settle); watch.disconnect(); feed.close(); asks.close(); hour.close(); for (const end of stop) end(); },
   };
 }
 
 function presenceStrip(filter, changed) {
-  const count = h("p", null), chips = h("div", { class: "chips", role: "group", "aria-label": "Agents" });
+  const count = h("p", null), chips = h("div", { class: "chips", role: "group", "aria-label": say.strip.name });
   const known = new Map();
+  let lately = [], due = 0;
+  // Of many agents only those show that were active lately: asked of the relay once a minute.
+  const learn = async () => {
+    due = Date.now() + 60000;
+    const found = await ask("/ui/api/counts?range=1h").catch(() => null);
+    if (found) { lately = found.pairs; update(); }
+  };
   const active = () => {
-    const since = now() - 3600000, names = new Set();
+    if (Date.now() > due) learn();
+    const since = now() - 3600000, names = new Set(lately.flatMap((pair) => [pair.from, pair.to]));
     for (const row of store.rows.values()) if (row.started_at > since) { names.add(row.from); names.add(row.to); }
     return names;
   };
   const update = () => {
     const all = [...store.agents.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
-    count.replaceChildren(h("b", { class: "num" }, String(all.filter((a) => a.online).length)), ` of ${all.length} online`);
+    count.replaceChildren(h("b", { class: "num" }, String(all.filter((a) => a.online).length)), say.strip.online(all.length));
     const busy = all.length > MANY ? active() : null;
     const shown = busy ? all.filter((a) => !a.online || busy.has(a.name) || filter.agents.includes(a.name)) : all;
     const names = new Set(shown.map((a) => a.name));
@@ -156,19 +170,19 @@ function presenceStrip(filter, changed) {
           filter.agents = filter.agents.length === 1 && filter.agents[0] === agent.name ? [] : [agent.name];
           filter.with = "";
           changed();
-        } } }, square(agent.name, agent, "s"), h("bdi", null, short(agent.name)), h("span", { class: "sr" }));
+        } } }, square(agent.name, agent, "s"), bdi(short(agent.name)), h("span", { class: "sr" }));
         known.set(agent.name, chip);
       }
       const how = presence(agent);
       chip.classList.toggle("offline", how === "offline");
       chip.querySelector(".av > i").className = how;
-      chip.lastElementChild.textContent = ` (${WORDS[how]})`;
+      chip.lastElementChild.textContent = say.spoken.presence(say.presence[how]);
       chip.setAttribute("aria-pressed", String(filter.agents.includes(agent.name)));
       if (chips.children[place] !== chip) chips.insertBefore(chip, chips.children[place] ?? null);
     });
   };
   update();
-  return { el: h("section", { class: "strip", "aria-label": "Agents" }, count, chips, h("a", { class: "more", href: "/ui/agents" }, "All agents")), update };
+  return { el: h("section", { class: "strip", "aria-label": say.strip.name }, count, chips, h("a", { class: "more", href: "/ui/agents" }, say.strip.all)), update, tick() { if (store.agents.size > MANY && Date.now() > due) update(); } };
 }
 
 export const dots = () => svg("svg", { class: "big", viewBox: "0 0 120 32", fill: "none", "aria-hidden": "true" },
@@ -178,15 +192,14 @@ export const dots = () => svg("svg", { class: "big", viewBox: "0 0 120 32", fill
 
 function emptyState(filter, changed) {
   if (filter.empty) {
-    return h("div", { class: "none" }, dots(), h("h2", null, "No exchanges yet"),
-      h("p", { class: "sub" }, "Start one with: ", h("span", { class: "mono" }, "hermes-bridge ask NAME MESSAGE")));
+    return h("div", { class: "none" }, dots(), h("h2", null, W.none),
+      h("p", { class: "sub" }, W.start, h("span", { class: "mono" }, W.startWith)));
   }
   const clear = (...names) => () => { for (const name of names) filter[name] = Array.isArray(filter[name]) ? [] : ""; filter.role = "any"; changed(names.includes("q")); };
-  const pair = filter.agents.length === 1 && filter.with ? ` between ${filter.agents[0]} and ${filter.with}` : filter.agents.length ? ` with ${filter.agents.join(", ")}` : "";
+  const pair = filter.agents.length === 1 && filter.with ? W.between(filter.agents[0], filter.with) : filter.agents.length ? W.withAgents(filter.agents) : "";
   const range = filter.from || filter.to ? rangeName(filter) : "";
-  const within = /^(Last|Today|Yesterday)/.test(range) ? ` ${range.startsWith("Last") ? `in the ${range.toLowerCase()}` : range.toLowerCase()}` : range ? ` in ${range}` : "";
-  return h("div", { class: "none" }, dots(), h("h2", null, "No exchange matches"),
-    h("p", { class: "sub" }, `Nothing${pair}${filter.q ? ` that holds “${filter.q}”` : ""}${within}.`),
-    h("p", { class: "two" }, h("button", { class: "btn", on: { click: clear("q", "agents", "with", "statuses", "from", "to") } }, "Clear filters"),
-      range && h("button", { class: "btn", on: { click: clear("from", "to") } }, "Search all time")));
+  return h("div", { class: "none" }, dots(), h("h2", null, W.noMatch),
+    h("p", { class: "sub" }, W.nothing(pair, filter.q && W.holds(filter.q), range && W.within(range, filter.from))),
+    h("p", { class: "two" }, h("button", { class: "btn", on: { click: clear("q", "agents", "with", "statuses", "from", "to") } }, W.clear),
+      range && h("button", { class: "btn", on: { click: clear("from", "to") } }, W.always)));
 }

@@ -5,6 +5,8 @@ import { h, icon } from "./dom.js";
 import { Row } from "./row.js";
 import { on, store } from "./store.js";
 import { day, dayKey, now } from "./time.js";
+import { showPresence } from "./who.js";
+import { say } from "./words.js";
 
 const BLOCK = 50, MOST = 600, ROW_HEIGHT = 97;
 /** How many new rows may wait, and how many may be loaded, before the list begins anew. */
@@ -24,7 +26,7 @@ export class Feed {
     this.blocks = [];
     this.waiting = new Set();
     this.visible = new Set();
-    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": "Exchanges" });
+    this.list = h("div", { class: "rows", role: "feed", "aria-busy": "true", "aria-label": say.feed.name });
     this.pill = h("button", { class: "new", hidden: true, on: { click: () => this.showNew() } });
     this.el = h("div", { class: "feed" }, this.pill, this.list);
     this.watchRows = new IntersectionObserver((entries) => {
@@ -128,6 +130,12 @@ export class Feed {
     }
   }
 
+  /** At midnight today becomes yesterday. */
+  newDay(today) {
+    if (this.today && this.today !== today) for (const block of this.blocks) { block.el.querySelector(":scope > .day")?.remove(); if (block.full) this.header(block); }
+    this.today = today;
+  }
+
   row(rid) {
     let view = this.views.get(rid);
     if (!view) {
@@ -178,7 +186,9 @@ export class Feed {
       let n = 0;
       for (const block of this.blocks) for (const rid of block.rids) {
         n += 1;
-        this.views.get(rid)?.el.setAttribute("aria-posinset", String(n));
+        const el = this.views.get(rid)?.el;
+        el?.setAttribute("aria-posinset", String(n));
+        el?.setAttribute("aria-setsize", String(this.complete ? this.known.size : -1));
       }
     };
     this.numbering = window.requestIdleCallback ? requestIdleCallback(number) : setTimeout(number, 200);
@@ -222,16 +232,11 @@ export class Feed {
   updatePill() {
     const n = this.waiting.size;
     this.pill.hidden = !n && !this.holes;
-    this.pill.replaceChildren(icon("up"), `${n > 99 || this.holes ? "99+" : n} new`);
+    this.pill.replaceChildren(icon("up"), say.feed.fresh(n > 99 || this.holes ? "99+" : n));
   }
 
   presence() {
-    for (const view of this.views.values()) {
-      for (const dot of view.route.querySelectorAll("i[data-presence]")) {
-        const agent = store.agents.get(dot.dataset.presence);
-        if (agent && dot.className !== agent.presence) dot.className = agent.presence;
-      }
-    }
+    for (const view of this.views.values()) showPresence(view.route, store.agents);
   }
 
   toggle(rid, open = !this.unfolded.has(rid)) {
@@ -263,6 +268,7 @@ export class Feed {
 
   /** Once a second: what is open and in view. */
   tick(at) {
+    this.newDay(dayKey(at));
     for (const rid of this.visible) {
       const view = this.views.get(rid);
       if (view && !view.row.ended_at) view.tick(at);

@@ -4,15 +4,18 @@ import { h, icon } from "./dom.js";
 import { GROUPS, STATUS, status } from "./status.js";
 import { store } from "./store.js";
 import { midnight, zoneName } from "./time.js";
-import { square } from "./who.js";
+import { named, spokenPresence, square } from "./who.js";
+import { say } from "./words.js";
 
+const W = say.filter;
 const UNITS = { m: 60000, h: 3600000, d: 86400000 };
+const RELATIVE = /^-(\d{1,5})([mhd])$/;
 const list = (text) => (text ? text.split(",").filter(Boolean) : []);
 
 /** An end of a time range in unix ms: `-7d` from now, `2026-03-17` at midnight here, or `today`. */
 export function instant(text, at, dayEnd = false) {
   if (!text) return null;
-  const relative = /^-(\d{1,5})([mhd])$/.exec(text);
+  const relative = RELATIVE.exec(text);
   if (relative) return at - Number(relative[1]) * UNITS[relative[2]];
   if (text === "today") return midnight(at);
   if (text === "yesterday") return midnight(at, dayEnd ? 0 : -1);
@@ -38,6 +41,9 @@ export class Filter {
 
   get words() { return this.q.toLowerCase().split(/\s+/u).filter(Boolean); }
   get empty() { return !this.q && !this.agents.length && !this.statuses.length && !this.from && !this.to; }
+
+  /** Takes every filter away; the words of a search stay. */
+  clear() { Object.assign(this, { agents: [], with: "", role: "any", statuses: [], from: "", to: "" }); }
 
   /** As it stands in the address: relative ranges stay relative. */
   get query() {
@@ -73,21 +79,24 @@ export class Filter {
   }
 }
 
-const RANGES = [["", "", "All time"], ["-1h", "", "Last hour"], ["today", "", "Today"], ["yesterday", "yesterday", "Yesterday"], ["-7d", "", "Last 7 days"]];
+const RANGES = [["", "", W.always], ["-1h", "", W.last(1, W.units.h)], ["today", "", say.day.today], ["yesterday", "yesterday", say.day.yesterday], ["-7d", "", W.last(7, W.units.d)]];
 
 export function rangeName(filter) {
   const known = RANGES.find(([from, to]) => from === filter.from && to === filter.to);
   if (known) return known[2];
+  const last = RELATIVE.exec(filter.from);
+  if (last && !filter.to) return W.last(Number(last[1]), W.units[last[2]]);
   if (filter.from && filter.from === filter.to) return filter.from;
-  return `${filter.from.replace("T", " ") || "…"} – ${filter.to.replace("T", " ") || "now"}`;
+  return W.range(filter.from.replace("T", " "), filter.to.replace("T", " "));
 }
 
 /** A button that opens a popover of its own, placed under it; `draw` gives the content anew each time. */
-function pick(name, draw) {
-  const panel = h("div", { class: "menu", popover: "auto", id: `menu-${name.toLowerCase()}`, role: "dialog", "aria-label": name });
+function pick(key, draw) {
+  const name = W[key];
+  const panel = h("div", { class: "menu", popover: "auto", id: `menu-${key}`, role: "dialog", "aria-label": name });
   const value = h("b");
   const button = h("button", { class: "pick", popovertarget: panel.id, "aria-haspopup": "dialog" }, name, " ", value, icon("down"));
-  const clear = h("button", { class: "icon cross", hidden: true, "aria-label": `Any ${name.toLowerCase()}` }, icon("x"));
+  const clear = h("button", { class: "icon cross", hidden: true, "aria-label": W.clear(name) }, icon("x"));
   panel.addEventListener("beforetoggle", (event) => {
     if (event.newState !== "open") return;
     panel.replaceChildren(...draw());
@@ -95,6 +104,7 @@ function pick(name, draw) {
     panel.style.top = `${box.bottom + 4}px`;
     panel.style.left = `${Math.max(8, Math.min(box.left, innerWidth - 288))}px`;
   });
+  panel.addEventListener("toggle", (event) => { if (event.newState === "open") panel.querySelector("input:checked, input, button")?.focus(); });
   return { el: h("span", { class: "picker" }, button, clear, panel), button, clear, panel, set(text, active) {
     value.textContent = text;
     button.classList.toggle("on", active);
@@ -109,11 +119,11 @@ const item = (type, name, checked, change, ...label) =>
 export function filterBar(filter, changed) {
   const toggle = (values, value) => (values.includes(value) ? values.filter((v) => v !== value) : [...values, value]);
 
-  const agent = pick("Agent", () => {
+  const agent = pick("agent", () => {
     const names = [...new Set([...filter.agents, ...store.agents.keys()])].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-    const options = names.map((name) => item("checkbox", "agent", filter.agents.includes(name), () => { filter.agents = toggle(filter.agents, name); changed(); }, square(name, store.agents.get(name), "s"), h("bdi", null, name)));
-    const find = h("input", { class: "field", type: "search", placeholder: "Find an agent", "aria-label": "Find an agent", on: { input: () => options.forEach((el, i) => { el.hidden = !names[i].toLowerCase().includes(find.value.toLowerCase()); }) } });
-    const roles = h("div", { class: "seg", role: "group", "aria-label": "Role" }, [["any", "Any role"], ["asker", "Asker"], ["target", "Target"]].map(([role, label]) => h("button", { "aria-pressed": String(filter.role === role), on: { click: (event) => {
+    const options = names.map((name) => item("checkbox", "agent", filter.agents.includes(name), () => { filter.agents = toggle(filter.agents, name); changed(); }, square(name, store.agents.get(name), "s"), named(name), spokenPresence(name, store.agents.get(name))));
+    const find = h("input", { class: "field", type: "search", placeholder: W.find, "aria-label": W.find, on: { input: () => options.forEach((el, i) => { el.hidden = !names[i].toLowerCase().includes(find.value.toLowerCase()); }) } });
+    const roles = h("div", { class: "seg", role: "group", "aria-label": W.role }, Object.entries(W.roles).map(([role, label]) => h("button", { "aria-pressed": String(filter.role === role), on: { click: (event) => {
       filter.role = role;
       for (const el of event.currentTarget.parentElement.children) el.setAttribute("aria-pressed", String(el === event.currentTarget));
       changed();
@@ -121,18 +131,18 @@ export function filterBar(filter, changed) {
     return [roles, names.length > 12 ? find : "", h("div", { class: "choices" }, options)];
   });
 
-  const state = pick("Status", () => [h("div", { class: "choices" }, GROUPS.map(([group, label]) => [
+  const state = pick("status", () => [h("div", { class: "choices" }, GROUPS.map(([group, label]) => [
     item("checkbox", "status", filter.statuses.includes(group), () => { filter.statuses = toggle(filter.statuses, group); changed(); }, h("b", null, label)),
     Object.entries(STATUS).filter(([code, known]) => known.group === group && code !== "pending").length > 1 && Object.entries(STATUS).filter(([code, known]) => known.group === group && code !== "pending").map(([code, known]) =>
       h("div", { class: "inner" }, item("checkbox", "status", filter.statuses.includes(code), () => { filter.statuses = toggle(filter.statuses, code); changed(); }, icon(known.shape, `i s-${known.tone} tone`), known.label))),
   ]))]);
 
-  const time = pick("Time", () => {
+  const time = pick("time", () => {
     const set = (from, to) => { filter.from = from; filter.to = to; changed(); };
     const date = (label, value, change) => h("label", { class: "date" }, h("span", null, label), h("input", { class: "field", type: "date", value: /^\d{4}-\d\d-\d\d$/.test(value) ? value : "", on: { change: (event) => change(event.target.value) } }));
     return [h("div", { class: "choices" }, RANGES.map(([from, to, label]) => item("radio", "range", filter.from === from && filter.to === to, () => set(from, to), label))),
-      date("A day", filter.from === filter.to ? filter.from : "", (value) => set(value, value)),
-      h("div", { class: "dates" }, date("From", filter.from, (value) => set(value, filter.to)), date("To", filter.to, (value) => set(filter.from, value))),
+      date(W.aDay, filter.from === filter.to ? filter.from : "", (value) => set(value, value)),
+      h("div", { class: "dates" }, date(W.from, filter.from, (value) => set(value, filter.to)), date(W.to, filter.to, (value) => set(filter.from, value))),
       h("p", { class: "zone" }, zoneName)];
   });
 
@@ -141,15 +151,17 @@ export function filterBar(filter, changed) {
   time.clear.addEventListener("click", () => { filter.from = filter.to = ""; changed(); time.button.focus(); });
 
   const total = h("span", { class: "total num wide" });
-  const el = h("div", { class: "filters", role: "group", "aria-label": "Filters" }, agent.el, state.el, time.el, total);
+  const clear = h("button", { class: "link", hidden: true, on: { click: () => { filter.clear(); changed(); agent.button.focus(); } } }, say.feed.clear);
+  const el = h("div", { class: "filters", role: "group", "aria-label": say.feed.filters }, agent.el, state.el, time.el, clear, total);
   const update = () => {
     const [first, ...others] = filter.agents;
-    const role = { asker: " asks", target: " is asked" }[filter.role] ?? "";
-    agent.set(first ? `${first}${others.length ? ` +${others.length}` : ""}${filter.with ? ` and ${filter.with}` : role}` : "Any", Boolean(first));
+    const role = { asker: W.asks, target: W.isAsked }[filter.role] ?? "";
+    agent.set(first ? `${first}${others.length ? W.others(others.length) : ""}${filter.with ? W.and(filter.with) : role}` : W.any, Boolean(first));
     const [one, ...more] = filter.statuses;
     const label = GROUPS.find(([group]) => group === one)?.[1] ?? STATUS[one]?.label ?? one;
-    state.set(one ? `${label}${more.length ? ` +${more.length}` : ""}` : "Any", Boolean(one));
+    state.set(one ? `${label}${more.length ? W.others(more.length) : ""}` : W.any, Boolean(one));
     time.set(rangeName(filter), Boolean(filter.from || filter.to));
+    clear.hidden = [first, one, filter.from || filter.to].filter(Boolean).length < 2;
   };
   update();
   return { el, update, total, first: agent.button };

@@ -1,6 +1,6 @@
 // Keeps the store up to date: a stream of events; after three failed tries, polling.
 
-import { ask, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell, trim } from "./store.js";
+import { ask, on, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell, trim } from "./store.js";
 import { setClock } from "./time.js";
 
 const EVERY = 3000, TRIES = 3, STALE = 25000;
@@ -10,7 +10,7 @@ export function start() {
   document.addEventListener("visibilitychange", () => { if (!document.hidden && Date.now() - heard > STALE) again(); });
   window.addEventListener("online", again);
   window.addEventListener("offline", trouble);
-  setInterval(() => { if (store.how === "live" && Date.now() - heard > STALE) trouble(); }, 5000);
+  on("tick", () => { if (store.how === "live" && Date.now() - heard > STALE) trouble(); });
   listen();
   return whole();
 }
@@ -31,9 +31,9 @@ function whole() {
 
 function listen() {
   source?.close();
-  source = new EventSource("/ui/api/events");
+  source = new EventSource(`/ui/api/events${seen ? `?after=${encodeURIComponent(seen)}` : ""}`);
   source.addEventListener("hello", (event) => {
-    // A new stream: what happened before it began is fetched.
+    // A new stream from here on: what happened before it began is fetched (one that goes on tells what was missed).
     const first = !seen;
     seen = event.lastEventId;
     well();

@@ -1,26 +1,27 @@
 // The view Map: who asks whom, as a ring; the same in a table beside it.
 
-import { bdi, fill, h, icon, svg } from "./dom.js";
+import { bdi, fill, h, icon, renew, selected, svg } from "./dom.js";
 import { percent } from "./rail.js";
 import { curve, DRAWN, EDGES, frame, radius, spot, thickness } from "./ring.js";
 import { isOpen } from "./status.js";
 import { ask, on, store } from "./store.js";
 import { about } from "./time.js";
-import { presence, short, square, WORDS } from "./who.js";
+import { linked, named, presence, short, square } from "./who.js";
+import { number, say } from "./words.js";
 
-const RANGES = [["15m", "15 min", "15 minutes"], ["1h", "1 hour", "hour"], ["24h", "24 hours", "24 hours"], ["7d", "7 days", "7 days"]];
+const MANY = 2000;
+const W = say.map, RANGES = Object.entries(W.ranges);
 const FROM = { "15m": "-15m", "1h": "-1h", "24h": "-24h", "7d": "-7d" };
-const number = (n) => n.toLocaleString("en");
 const share = (pair) => (pair.asks - pair.open ? pair.failed / (pair.asks - pair.open) : 0);
-const brief = (part) => `${Math.round(part * 100)} %`;
+const brief = (part) => say.unit.part(Math.round(part * 100));
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
 export function map(query, app) {
   const view = { range: RANGES.some(([range]) => range === query.get("range")) ? query.get("range") : "24h", chosen: query.get("a") ?? "", table: query.get("as") === "table", zoom: 1, x: 0, y: 0 };
   const narrow = matchMedia("(max-width: 639px)");
-  const sum = h("div", { class: "sum" }), canvas = h("div", { class: "canvas" }), legend = h("p", { class: "legend" }), rail = h("aside", { class: "rail", "aria-label": "Pairs" });
-  const panel = h("section", { class: "panel map", "aria-label": "Who asks whom" }, canvas, legend);
-  const links = h("ul", { class: "sr", "aria-label": "Agents in the order of the ring" });
+  const sum = h("div", { class: "sum" }), canvas = h("div", { class: "canvas" }), legend = h("p", { class: "legend" }), rail = h("aside", { class: "rail", "aria-label": W.pairs });
+  const panel = h("section", { class: "panel map", "aria-label": W.panel }, canvas, legend);
+  const links = h("ul", { class: "sr", "aria-label": W.links });
   const el = h("div", { class: "page" }, sum, h("div", { class: "cols tail" }, h("div", null, links, panel), rail));
   let counts = null, due = 0, closed = false, lit = "", picture = null, typed = "", typedAt = 0;
   let shapes = new Map(), drawnNow = new Map();
@@ -38,11 +39,18 @@ export function map(query, app) {
     due = Date.now() + 10000;
     const range = view.range;
     const found = await ask(`/ui/api/counts?range=${range}`).catch(() => null);
-    if (!found || closed || range !== view.range) return;
+    if (closed || range !== view.range) return;
+    if (!found) {
+      if (!counts) canvas.replaceChildren(h("div", { class: "none" }, h("p", null, say.trouble.load, " ", h("button", { class: "link", on: { click: load } }, say.trouble.again))));
+      return;
+    }
     if (!found.complete) due = Date.now() + 700;
     counts = found;
-    draw();
+    refresh();
   }
+
+  /** Draws what the relay told; not while somebody selects text here. */
+  const refresh = () => { if (!selected(el)) draw(); };
 
   const choose = (name) => { view.chosen = view.chosen === name ? "" : name; lit = ""; address(); draw(); };
   const set = (key, value) => (event) => {
@@ -51,10 +59,10 @@ export function map(query, app) {
     address();
     if (key === "range") load(); else draw();
   };
-  const seg = h("div", { class: "seg push", role: "group", "aria-label": "Range" }, RANGES.map(([range, label]) => h("button", { "aria-pressed": String(range === view.range), on: { click: set("range", range) } }, label)));
-  const asTable = h("button", { class: "pick", "aria-pressed": String(view.table), on: { click: () => { view.table = !view.table; address(); draw(); } } }, "As a table");
+  const seg = h("div", { class: "seg push", role: "group", "aria-label": say.agents.range }, RANGES.map(([range, label]) => h("button", { "aria-pressed": String(range === view.range), on: { click: set("range", range) } }, label)));
+  const asTable = h("button", { class: "pick", "aria-pressed": String(view.table), on: { click: () => { view.table = !view.table; address(); draw(); } } }, W.table);
   const figures = h("span", { class: "figures" });
-  sum.append(h("h1", null, "Map"), figures, h("span", { class: "tools" }, asTable), seg);
+  sum.append(h("h1", null, say.views.map), figures, h("span", { class: "tools" }, asTable), seg);
 
   function draw() {
     asTable.classList.toggle("on", view.table);
@@ -67,11 +75,10 @@ export function map(query, app) {
     let drawn = [...names];
     if (drawn.length > DRAWN) drawn = drawn.sort((a, b) => busy.get(b) - busy.get(a)).slice(0, DRAWN);
     drawn.sort(natural);
-    fill(figures, h("p", null, h("b", null, number(counts.asks)), ` ask${counts.asks === 1 ? "" : "s"} between `, h("b", null, String(names.size)), " agents"), counts.asks - counts.open ? h("p", null, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), " failed") : "", !counts.complete && h("p", { class: "dim" }, "counting…"));
-    const held = document.activeElement?.dataset?.agent;
+    const all = `from=${FROM[view.range]}`;
+    renew(figures, h("p", null, h("a", { href: `/ui?${all}` }, h("b", null, number(counts.asks)), W.between(counts.asks)), h("b", null, String(names.size)), W.agents), counts.asks - counts.open ? h("p", null, h("a", { href: `/ui?status=unanswered&${all}` }, h("b", null, percent(counts.failed / Math.max(1, counts.asks - counts.open))), W.failed)) : "", !counts.complete && h("p", { class: "dim" }, say.agents.counting));
     if (view.table) table(pairs); else ring(pairs, drawn, busy, names.size);
     side(pairs);
-    if (held) links.querySelector(`[data-agent="${CSS.escape(held)}"]`)?.focus();
   }
 
   /** Lets a shape glide from how it was drawn last to how it is now: `key` names it, styles do the rest. */
@@ -102,15 +109,16 @@ export function map(query, app) {
     const size = new Map(names.map((name) => [name, radius(busy.get(name), busiest, f.dense)]));
     const waiting = new Set([...store.rows.values()].filter(isOpen).map((row) => `${row.from}\u0000${row.to}`));
     let edges = pairs.filter((pair) => place.has(pair.from) && place.has(pair.to) && pair.from !== pair.to).sort((a, b) => a.asks - b.asks);
-    let least = 0;
-    if (edges.length > EDGES) { edges = edges.slice(-EDGES); least = edges[0].asks; }
+    const left = edges.length - EDGES;
+    if (left > 0) edges = edges.slice(-EDGES);
+    const least = edges[0]?.asks;
     const nodes = new Map(), groups = [];
     const back = svg("g"), front = svg("g"), dots = svg("g");
     for (const pair of edges) {
       const part = share(pair), width = thickness(pair.asks, most, f.dense);
       const c = curve(f, place.get(pair.from), place.get(pair.to), { width, share: part, gapFrom: size.get(pair.from) + 2, gapTo: size.get(pair.to) + 2 });
       const hot = waiting.has(`${pair.from}\u0000${pair.to}`);
-      const title = `${pair.from} asked ${pair.to}: ${number(pair.asks)} asks, ${number(pair.failed)} failed`;
+      const title = W.edge(pair.from, pair.to, number(pair.asks), number(pair.failed));
       const label = part >= 0.1 && pair.asks >= 10 && svg("text", { class: "pc", "text-anchor": "middle", x: c.at.x.toFixed(0), y: c.at.y.toFixed(0) }, brief(part));
       const g = svg("g", null, svg("title", null, title), c.body && glide(`${pair.from}\n${pair.to}\nb`, svg("path", { class: "e", d: c.body, "stroke-width": width.toFixed(1) }), ["d", "stroke-width"]),
         c.rest && glide(`${pair.from}\n${pair.to}\nr`, svg("path", { class: "e f", d: c.rest, "stroke-width": width.toFixed(1), "stroke-dasharray": f.dense ? "2 1.5" : "4 2.5" }), ["d", "stroke-width"]),
@@ -140,18 +148,19 @@ export function map(query, app) {
       nodes.set(name, { dot, halo, text });
       dots.append(g);
     }
-    const picture_ = svg("svg", { class: `net${f.dense ? " dense" : ""}`, viewBox: `0 0 ${f.w} ${f.h}`, role: "img", "aria-label": `Who asked whom in the last ${RANGES.find(([range]) => range === view.range)[2]}. The list beside it says the same in words.` }, back, front, dots);
+    const picture_ = svg("svg", { class: `net${f.dense ? " dense" : ""}`, viewBox: `0 0 ${f.w} ${f.h}`, role: "img", "aria-label": W.picture(W.last[view.range]) }, back, front, dots);
     picture = { f, nodes, groups, back, front, el: picture_ };
-    canvas.replaceChildren(picture_, ...(f.dense ? [zoomer()] : []));
+    if (canvas.firstChild?.nodeName !== "svg") { canvas.drawn = null; canvas.replaceChildren(picture_); } else canvas.firstChild.replaceWith(picture_);
+    if (f.dense !== Boolean(canvas.children[1])) f.dense ? canvas.append(zoomer()) : canvas.lastChild.remove();
     applyZoom();
     light(lit);
     glideAll();
     fill(legend,
-      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M2 6h24", stroke: "var(--ink-3)", "stroke-width": 5, "stroke-opacity": 0.5, "stroke-linecap": "round" })), "Thickness: number of asks"),
-      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M0 6h12", stroke: "var(--ink-3)", "stroke-width": 4, "stroke-opacity": 0.5 }), svg("path", { d: "M12 6h16", stroke: "var(--bad)", "stroke-width": 4, "stroke-dasharray": "4 2.5" })), "Red, dashed end: share that failed"),
-      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("circle", { cx: 8, cy: 6, r: 4.5, fill: "var(--ink-2)" }), svg("circle", { cx: 22, cy: 6, r: 4, fill: "none", stroke: "var(--control)", "stroke-width": 2 })), "Online, offline"),
-      total > names.length && h("span", null, `${total - names.length} quieter agents are not drawn`), least > 1 && h("span", null, `Pairs below ${number(least)} asks are not drawn`));
-    links.replaceChildren(...names.map((name) => h("li", null, h("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, data: { agent: name }, "aria-current": name === view.chosen ? "true" : null, on: { focus: () => light(name), blur: () => light(""), click: (event) => { event.preventDefault(); event.stopPropagation(); choose(name); } } }, `${name}, ${WORDS[presence(store.agents.get(name))]}, ${number(busy.get(name))} asks`))));
+      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M2 6h24", stroke: "var(--ink-3)", "stroke-width": 5, "stroke-opacity": 0.5, "stroke-linecap": "round" })), W.thickness),
+      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("path", { d: "M0 6h12", stroke: "var(--ink-3)", "stroke-width": 4, "stroke-opacity": 0.5 }), svg("path", { d: "M12 6h16", stroke: "var(--bad)", "stroke-width": 4, "stroke-dasharray": "4 2.5" })), W.red),
+      h("span", null, svg("svg", { viewBox: "0 0 30 12" }, svg("circle", { cx: 8, cy: 6, r: 4.5, fill: "var(--ink-2)" }), svg("circle", { cx: 22, cy: 6, r: 4, fill: "none", stroke: "var(--control)", "stroke-width": 2 })), W.dots),
+      total > names.length && h("span", null, W.quieter(total - names.length)), left > 0 && h("span", null, W.lighter(number(left), number(least))));
+    renew(links, names.map((name) => h("li", { data: { key: name } }, h("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, data: { agent: name }, "aria-current": name === view.chosen ? "true" : null, on: { focus: () => light(name), blur: () => light(""), click: (event) => { event.preventDefault(); event.stopPropagation(); choose(name); } } }, W.node(name, say.presence[presence(store.agents.get(name))], number(busy.get(name)))))));
   }
 
   /** Lights one agent, its edges and its partners; the rest fades. */
@@ -183,7 +192,7 @@ export function map(query, app) {
 
   function zoomer() {
     const by = (factor) => () => { view.zoom = Math.min(6, Math.max(1, view.zoom * factor)); applyZoom(); };
-    return h("div", { class: "zoom" }, h("button", { class: "btn tiny", "aria-label": "Nearer", on: { click: by(1.5) } }, "+"), h("button", { class: "btn tiny", "aria-label": "Farther", on: { click: by(1 / 1.5) } }, "–"));
+    return h("div", { class: "zoom" }, h("button", { class: "btn tiny", "aria-label": W.nearer, on: { click: by(1.5) } }, "+"), h("button", { class: "btn tiny", "aria-label": W.farther, on: { click: by(1 / 1.5) } }, "–"));
   }
 
   function applyZoom() {
@@ -220,46 +229,48 @@ export function map(query, app) {
   function table(pairs) {
     const sorted = [...pairs].sort((a, b) => b.asks - a.asks);
     picture = null;
-    links.replaceChildren();
-    legend.replaceChildren();
-    canvas.replaceChildren(sorted.length ? h("table", { class: "table" },
-      h("thead", null, h("tr", null, [["Asker"], ["Target"], ["Asks", "n"], ["Failed", "n"], ["Median", "n"]].map(([name, kind]) => h("th", { class: kind }, h("button", { disabled: true }, name))))),
-      h("tbody", null, sorted.slice(0, 2000).map((pair) => h("tr", null, h("td", null, bdi(pair.from)), h("td", null, bdi(pair.to)), h("td", { class: "n" }, h("a", { href: between(pair) }, number(pair.asks))), h("td", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("td", { class: "n" }, pair.median === null ? "–" : about(pair.median)))))) : nobody());
+    renew(links);
+    fill(legend);
+    const few = view.all ? sorted : sorted.slice(0, MANY);
+    renew(canvas, sorted.length ? h("table", { class: "table" },
+      h("thead", null, h("tr", null, ["asker", "target", "asks", "failed", "median"].map((key, i) => h("th", { class: i > 1 ? "n" : null }, h("button", { disabled: true }, W.heads[key]))))),
+      h("tbody", null, few.map((pair) => h("tr", null, h("td", null, linked(pair.from, store.agents.get(pair.from))), h("td", null, linked(pair.to, store.agents.get(pair.to))), h("td", { class: "n" }, h("a", { href: between(pair) }, number(pair.asks))), h("td", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("td", { class: "n" }, pair.median === null ? say.unknown : about(pair.median)))))) : nobody(),
+      few.length < sorted.length && h("p", { class: "tail-row" }, h("button", { class: "btn", on: { click: () => { view.all = true; draw(); } } }, W.all(number(sorted.length)))));
   }
 
-  const nobody = () => h("div", { class: "none" }, h("p", { class: "sub" }, `Nobody asked anybody in the last ${RANGES.find(([range]) => range === view.range)[2]}.`));
+  const nobody = () => h("div", { class: "none" }, h("p", { class: "sub" }, W.nobody(W.last[view.range])));
 
   function side(pairs) {
     const name = view.chosen, agent = store.agents.get(name);
     const mine = pairs.filter((pair) => pair.from === name || pair.to === name);
-    const of = (pair) => (name ? [icon(pair.from === name ? "to" : "back"), h("span", { class: "sr" }, pair.from === name ? "asked" : "was asked by"), bdi(pair.from === name ? pair.to : pair.from)] : [bdi(pair.from), icon("to"), bdi(pair.to)]);
+    const of = (pair) => (name ? [icon(pair.from === name ? "to" : "back"), h("span", { class: "sr" }, pair.from === name ? say.spoken.asked : say.spoken.wasAskedBy), named(pair.from === name ? pair.to : pair.from)] : [named(pair.from), icon("to"), named(pair.to)]);
     const sorted = (name ? mine : pairs).sort((a, b) => (name ? (b.from === name) - (a.from === name) : 0) || b.asks - a.asks);
-    const lines = sorted.slice(0, name ? 400 : 15).map((pair) => h("li", null, h("a", { href: between(pair) }, h("p", null, of(pair)), h("span", { class: "n" }, number(pair.asks)), h("span", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("span", { class: "n" }, pair.median === null ? "–" : about(pair.median)))));
-    const heads = h("div", { class: "hd" }, h("span", null, "Pair"), h("span", { class: "n" }, "Asks"), h("span", { class: "n" }, "Failed"), h("span", { class: "n" }, "Median"));
+    const lines = sorted.slice(0, name ? 400 : 15).map((pair) => h("li", null, h("a", { href: between(pair) }, h("p", null, of(pair)), h("span", { class: "n" }, number(pair.asks)), h("span", { class: `n${share(pair) >= 0.05 ? " badn" : ""}` }, brief(share(pair))), h("span", { class: "n" }, pair.median === null ? say.unknown : about(pair.median)))));
+    const heads = h("div", { class: "hd" }, h("span", null, W.heads.pair), ["asks", "failed", "median"].map((key) => h("span", { class: "n" }, W.heads[key])));
     if (!name) {
-      fill(rail, h("section", { class: "panel pairs", "aria-label": "Busiest pairs" }, h("header", null, h("h2", null, "Busiest pairs")), lines.length ? [heads, h("ul", null, lines)] : nobody()));
+      renew(rail, h("section", { class: "panel pairs", "aria-label": W.busiest }, h("header", null, h("h2", null, W.busiest)), lines.length ? [heads, h("ul", null, lines)] : nobody()));
       return;
     }
     const sumOf = (list) => list.reduce((n, pair) => n + pair.asks, 0);
     const asked = sumOf(mine.filter((pair) => pair.from === name)), was = sumOf(mine.filter((pair) => pair.to === name));
     const ended = mine.reduce((n, pair) => n + pair.asks - pair.open, 0), failed = mine.reduce((n, pair) => n + pair.failed, 0);
-    const figure = (label, value) => h("div", null, h("dt", null, label), h("dd", null, value));
+    const figure = (label, value, more) => h("div", null, h("dt", null, label), h("dd", null, h("a", { href: `/ui?agent=${encodeURIComponent(name)}${more}&from=${FROM[view.range]}` }, value)));
     const timed = mine.filter((pair) => pair.median !== null).sort((a, b) => a.median - b.median);
     const half = sumOf(timed) / 2;
     let run = 0;
     const median = timed.find((pair) => (run += pair.asks) >= half)?.median;
-    fill(rail, h("section", { class: "panel pairs", "aria-label": name },
-      h("header", null, h("a", { class: "who", href: `/ui/agents?a=${encodeURIComponent(name)}` }, square(name, agent), bdi(short(name))), h("button", { class: "icon push", "aria-label": "Clear selection", on: { click: () => choose(name) } }, icon("x"))),
-      h("dl", { class: "figs" }, figure("Asked others", number(asked)), figure("Was asked", number(was)), figure("Failed", ended ? percent(failed / ended) : "–"), figure("Median", median === undefined ? "–" : about(median))),
+    renew(rail, h("section", { class: "panel pairs", "aria-label": name },
+      h("header", null, h("a", { class: "who", href: `/ui/agents?a=${encodeURIComponent(name)}` }, square(name, agent), bdi(short(name))), h("button", { class: "icon push", "aria-label": W.clear, on: { click: () => choose(name) } }, icon("x"))),
+      h("dl", { class: "figs" }, figure(W.askedOthers, number(asked), "&role=asker"), figure(W.wasAsked, number(was), "&role=target"), figure(W.heads.failed, ended ? percent(failed / ended) : say.unknown, "&status=unanswered"), figure(W.heads.median, median === undefined ? say.unknown : about(median), "&status=answered")),
       lines.length ? [heads, h("ul", null, lines)] : nobody()),
-      asked + was ? h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(name)}&from=${FROM[view.range]}` }, `Show the ${number(asked + was)} exchanges of ${name}`) : "");
+      asked + was ? h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(name)}&from=${FROM[view.range]}` }, W.show(number(asked + was), name)) : "");
   }
 
-  const stop = [on("agents", draw), on("state", draw)];
+  const stop = [on("agents", refresh), on("state", refresh)];
   narrow.addEventListener("change", draw);
   load();
   return {
-    el, title: "Map", tab: "map", first: asTable,
+    el, title: say.views.map, tab: "map", first: asTable,
     tick() { if (Date.now() > due && !document.hidden && !drag) load(); },
     close() { closed = true; narrow.removeEventListener("change", draw); for (const end of stop) end(); },
   };

@@ -1,11 +1,12 @@
 // The pulse line. Open: now is a dot in the middle, left of it the last window with a tick a
 // heartbeat, right of it the silence still allowed, up to a wall. Ended: its history, frozen.
 
-import { svg } from "./dom.js";
-import { atRisk, silence, status } from "./status.js";
+import { arrange, svg } from "./dom.js";
+import { atRisk, lostSince, silence, status } from "./status.js";
 import { spoken } from "./time.js";
+import { say } from "./words.js";
 
-const MOST_TICKS = 24;
+const W = say.pulse, MOST_TICKS = 24, still = matchMedia("(prefers-reduced-motion: reduce)");
 const line = (kind, x1, x2, y1 = 8, y2 = 8) => svg("line", { class: kind, x1: `${x1.toFixed(2)}%`, x2: `${x2.toFixed(2)}%`, y1, y2 });
 const dot = (kind, x, r) => svg("circle", { class: kind, cx: `${x.toFixed(2)}%`, cy: 8, r });
 
@@ -28,16 +29,16 @@ export function drawOpen(el, row, at, { ticks = true } = {}) {
   }
   if (wall > 53) parts.push(line("run", 51.6, wall - 1));
   parts.push(line("wall", wall, wall, 3, 13), dot("now", 50, ticks ? 5 : 4));
+  // One ring a heartbeat: it stays in place while it fades, whatever is drawn meanwhile.
   const last = beats.at(-1);
-  if (last && at - last < 900 && el.dataset.beat !== String(last)) {
+  if (last && at - last < 900 && !still.matches) {
+    if (el.dataset.beat !== String(last)) el.ring = dot("ring", 50, 9);
     el.dataset.beat = String(last);
-    parts.push(dot("ring", 50, 9));
+    parts.push(el.ring);
   }
   el.setAttribute("class", `pulse${risk ? " risk" : ""}${waits ? " wait" : ""}`);
-  el.setAttribute("aria-label", waits
-    ? "Waiting for the agent's link."
-    : `Silent for ${spoken(silent)}. ${row.deadline >= (row.cap_at ?? Infinity) ? "Ends at its limit" : "Times out"} in ${spoken(left)} unless ${row.deadline >= (row.cap_at ?? Infinity) ? "it is answered" : "a heartbeat comes"}.`);
-  el.replaceChildren(...parts);
+  el.setAttribute("aria-label", waits ? W.queued : lostSince(row) ? W.lost(spoken(at - lostSince(row)), spoken(left)) : (row.deadline >= (row.cap_at ?? Infinity) ? W.capped : W.open)(spoken(silent), spoken(left)));
+  arrange(el, parts);
 }
 
 /** Draws an ended exchange: asked, sent again, ticks, end, late answer. */
@@ -55,11 +56,11 @@ export function drawDone(el, row) {
   parts.push(dot("end", x(end), 5));
   el.setAttribute("class", `pulse done s-${tone}`);
   const said = [];
-  if (row.taken_at) said.push(`taken after ${spoken(row.taken_at - start)}`);
-  if (row.attempt > 1) said.push(`sent ${row.attempt} times`);
-  if (row.beats) said.push(`${row.beats} heartbeat${row.beats === 1 ? "" : "s"}`);
-  said.push(`${status(row).label.toLowerCase()} after ${spoken(end - start)}`);
-  if (row.late_at) said.push(`late answer ${spoken(row.late_at - end)} after that`);
+  if (row.taken_at) said.push(W.taken(spoken(row.taken_at - start)));
+  if (row.attempt > 1) said.push(W.sent(row.attempt));
+  if (row.beats) said.push(W.beats(row.beats));
+  said.push(W.ended(status(row).label.toLowerCase(), spoken(end - start)));
+  if (row.late_at) said.push(W.late(spoken(row.late_at - end)));
   const text = said.join(", ");
   el.setAttribute("aria-label", `${text.charAt(0).toUpperCase()}${text.slice(1)}.`);
   el.replaceChildren(...parts);

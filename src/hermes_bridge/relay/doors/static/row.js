@@ -1,14 +1,15 @@
 // One exchange in the feed: route, message, outcome. Built once, patched part by part, so that
 // focus and selection survive every update.
 
-import { bdi, cut, h, icon, says } from "./dom.js";
+import { bdi, cut, h, icon, keepFocus, says } from "./dom.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
-import { atRisk, badge, badgeKey, isOpen, isRefused, reason, silence, spokenRow, status } from "./status.js";
+import { atRisk, badge, badgeKey, isOpen, isRefused, lostSince, reason, silence, spokenRow, status } from "./status.js";
 import { ask, store } from "./store.js";
 import { hms, iso, now, size, span, timer, title, took } from "./time.js";
-import { who } from "./who.js";
+import { named, who } from "./who.js";
+import { say } from "./words.js";
 
-const LINES = 40;
+const W = say.row, LINES = 40;
 const SHOWN = 4000;
 
 const turns = new Map();
@@ -24,7 +25,7 @@ async function learnTurn(rid, then) {
 }
 
 /** Where the trace of an exchange can be seen, if the configuration says so. */
-export function traceLink(row, text = "Trace") {
+export function traceLink(row, text = W.trace) {
   const id = row.trace?.split("-")[1];
   return id && store.traceUrl ? h("a", { class: "out-link", href: store.traceUrl.replace("{trace_id}", encodeURIComponent(id)), target: "_blank", rel: "noreferrer" }, text) : null;
 }
@@ -72,8 +73,8 @@ export function longText(row, field, words, kind = "") {
       box.classList.add("tall");
       box.tabIndex = 0;
       button.remove();
-    } catch { button.disabled = false; button.textContent = "Could not load this. Try again"; }
-  } } }, `Show all (${size(bytes)})`);
+    } catch { button.disabled = false; button.textContent = say.trouble.loadAgain; }
+  } } }, W.all(size(bytes)));
   return [box, button];
 }
 
@@ -114,11 +115,11 @@ export class Row {
     const at = now(), { agents } = store, words = this.view.words;
     const said = words.join("\u0000");
     this.el.classList.toggle("open-row", this.unfolded);
-    this.el.setAttribute("aria-label", spokenRow(row, hms(row.started_at)));
+    this.el.setAttribute("aria-label", spokenRow(row));
     this.part("route", said + agents.has(row.from) + agents.has(row.to), () => {
-      this.route.replaceChildren(who(row.from, agents.get(row.from), { words }), icon("to"), h("span", { class: "sr" }, "asked"), who(row.to, agents.get(row.to), { words }));
+      this.route.replaceChildren(who(row.from, agents.get(row.from), { words }), icon("to"), h("span", { class: "sr" }, say.spoken.asked), who(row.to, agents.get(row.to), { words }));
     });
-    this.part("say", `${this.unfolded}${said}${row.message.length}${isOpen(row)}${row.late_at}`, () => this.drawMessage(row, words));
+    this.part("say", `${this.unfolded}${said}${row.message.length}${!this.unfolded && hides(row)}`, () => this.drawMessage(row, words));
     if (this.unfolded && !isRefused(row)) learnTurn(row.request_id, () => this.update());
     const outcome = JSON.stringify([this.unfolded, this.unfolded && turns.get(row.request_id), said, row.status, row.answer, row.error, row.late_at, row.fetched_at, row.attempt, isOpen(row), store.canCancel]);
     this.part("rest", outcome, () => this.drawOutcome(row, words));
@@ -130,11 +131,11 @@ export class Row {
   tick(at) {
     const row = this.row;
     this.part("end", badgeKey(row, at), () => this.end.replaceChildren(badge(row, at), this.took));
-    const text = isOpen(row) ? timer(at - row.started_at) : isRefused(row) || row.ended_at === row.started_at ? "–" : took(row.ended_at - row.started_at);
+    const text = isOpen(row) ? timer(at - row.started_at) : isRefused(row) || row.ended_at === row.started_at ? say.unknown : took(row.ended_at - row.started_at);
     if (this.took.textContent !== text) this.took.textContent = text;
     if (isOpen(row) && this.pulse) {
       drawOpen(this.pulse, row, at, { ticks: this.pulse.clientWidth >= 160 });
-      const note = row.status === "queued" ? ["Queued until ", bdi(row.to), " is back"] : [row.note ? h("b", null, bdi(row.note)) : "Waiting for the answer"];
+      const note = row.status === "queued" ? say.pending.queued(named(row.to)) : [row.note ? h("b", null, bdi(row.note)) : say.pending.waiting];
       this.part("note", `${row.status}${row.note}`, () => this.note.replaceChildren(...note));
       const left = countdown(row, at);
       if (this.left.textContent !== left) this.left.textContent = left;
@@ -142,25 +143,27 @@ export class Row {
   }
 
   drawMessage(row, words) {
-    const button = h("button", { class: "link", "aria-expanded": String(this.unfolded), "aria-controls": this.el.id, on: { click: () => this.view.toggle(row.request_id) } }, "Show more", h("span", { class: "sr" }, ` of ${row.from} to ${row.to}`));
+    const button = h("button", { class: "link", "aria-expanded": String(this.unfolded), "aria-controls": this.el.id, on: { click: () => this.view.toggle(row.request_id) } }, W.more, h("span", { class: "sr" }, say.spoken.of(row.from, row.to)));
     if (this.unfolded) {
       this.say.replaceChildren(...[longText(row, "message", words)].flat());
       return;
     }
-    const head = hit(row.message, words, 180) ?? cut(row.message.replace(/\s+/gu, " ").trim());
+    const head = hit(row, "message", words, 180) ?? cut(row.message.replace(/\s+/gu, " ").trim());
     if (head === null && !hides(row)) button.className = "link quiet";
     if (!row.message.trim()) {
-      this.say.replaceChildren(h("span", { class: "dim" }, "(no text)"), " ", button);
+      this.say.replaceChildren(h("span", { class: "dim" }, W.noText), " ", button);
       return;
     }
     this.say.replaceChildren(h("span", { class: "text", dir: "auto" }, says(head === null ? row.message.replace(/\s+/gu, " ") : `${head}…`, words)), " ", button);
   }
 
   drawOutcome(row, words) {
-    for (const el of this.rest) el.remove();
-    this.pulse = null;
-    this.rest = this.unfolded ? this.whole(row, words) : [this.oneLine(row, words)];
-    this.el.append(...this.rest);
+    keepFocus(this.el, () => {
+      for (const el of this.rest) el.remove();
+      this.pulse = null;
+      this.rest = this.unfolded ? this.whole(row, words) : [this.oneLine(row, words)];
+      this.el.append(...this.rest);
+    });
   }
 
   pulseBox(row) {
@@ -174,9 +177,12 @@ export class Row {
   oneLine(row, words) {
     if (isOpen(row)) return this.pulseBox(row);
     const tone = { bad: "bad", ref: "ref", off: "off" }[status(row).tone] ?? "";
-    const first = (text) => says(hit(text, words, 140) ?? (text.trim().split("\n", 1)[0].slice(0, 300) || "(empty)"), words);
-    if (row.late_at) return h("div", { class: "out" }, icon("late"), h("p", null, h("span", { class: "st s-warn" }, "Late answer"), h("bdi", { dir: "auto" }, first(row.late_answer ?? ""))));
-    if (row.status === "ok") return h("div", { class: "out" }, icon("reply"), h("p", { dir: "auto" }, first(row.answer ?? "")));
+    const first = (field) => {
+      const line = (row[field] ?? "").trim().split("\n", 1)[0].slice(0, 300);
+      return says(hit(row, field, words, Math.min(140, line.length)) ?? (line || W.empty), words);
+    };
+    if (row.late_at) return h("div", { class: "out" }, icon("late"), h("p", null, h("span", { class: "st s-warn" }, say.status.late), h("bdi", { dir: "auto" }, first("late_answer"))));
+    if (row.status === "ok") return h("div", { class: "out" }, icon("reply"), h("p", { dir: "auto" }, first("answer")));
     return h("div", { class: `out ${tone}` }, icon("reply"), h("p", null, reason(row, store.limits, store.agents.get(row.to))));
   }
 
@@ -193,14 +199,14 @@ export class Row {
 
   actions(row) {
     const long = (field) => (row.sizes?.[field] ?? row[field]?.length ?? 0) > 1000;
-    const copies = (field, label) => long(field) && h("button", { on: { click: async (event) => { const button = event.currentTarget; await copy(await whole(row, field), button, "Copied"); } } }, icon("copy"), h("span", null, label));
+    const copies = (field, label) => long(field) && h("button", { on: { click: async (event) => { const button = event.currentTarget; await copy(await whole(row, field), button, W.copied); } } }, icon("copy"), h("span", null, label));
     return h("div", { class: "full acts" },
-      h("a", { class: "go", href: exchangeLink(row) }, "Open conversation"),
-      h("button", { on: { click: (event) => copy(new URL(exchangeLink(row), location.href).href, event.currentTarget, "Link copied") } }, icon("copy"), h("span", null, "Copy link")),
+      h("a", { class: "go", href: exchangeLink(row) }, W.open),
+      h("button", { on: { click: (event) => copy(new URL(exchangeLink(row), location.href).href, event.currentTarget, W.linkCopied) } }, icon("copy"), h("span", null, W.copyLink)),
       traceLink(row),
-      copies("message", "Copy message"), copies(row.late_at ? "late_answer" : "answer", "Copy answer"),
-      isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row) } }, icon("cancelled"), h("span", null, "Cancel ask")),
-      h("button", { class: "link push", "aria-expanded": "true", on: { click: () => this.view.toggle(row.request_id) } }, "Show less", h("span", { class: "sr" }, ` of ${row.from} to ${row.to}`)));
+      copies("message", W.copyMessage), copies(row.late_at ? "late_answer" : "answer", W.copyAnswer),
+      isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row) } }, icon("cancelled"), h("span", null, W.cancel)),
+      h("button", { class: "link push", "aria-expanded": "true", on: { click: () => this.view.toggle(row.request_id) } }, W.less, h("span", { class: "sr" }, say.spoken.of(row.from, row.to))));
   }
 }
 
@@ -209,37 +215,39 @@ const hides = (row) => {
   return text.length > 100 || text.includes("\n");
 };
 
-/** The text around the first hit, if the part that would be shown does not hold it. */
-function hit(text, words, shown) {
+/** The text around the first hit, if the part that would be shown (so many characters) does not hold it. */
+function hit(row, field, words, shown) {
   if (!words.length) return null;
-  const lower = text.toLowerCase();
+  const text = row[field] ?? "", lower = text.toLowerCase();
   const at = Math.min(...words.map((word) => lower.indexOf(word)).filter((i) => i >= 0));
-  if (!Number.isFinite(at) || at < shown - 20) return null;
-  return `…${text.slice(Math.max(0, at - 60), at + 120).replace(/\s+/gu, " ")}`;
+  const around = Number.isFinite(at) ? text.slice(Math.max(0, at - 60), at + 120) : row.hits?.[field];
+  return around && !(at <= Math.max(0, shown - 20)) ? `…${around.replace(/\s+/gu, " ")}` : null;
 }
 
 /** "Silent 0:03, times out in 1:57", or what else bounds it. */
 export function countdown(row, at, brief = false) {
+  const P = say.pending;
   const left = Math.max(0, (row.deadline ?? at) - at);
-  if (row.status === "queued") return brief ? "" : row.queue_until > at ? `${timer(row.queue_until - at)} left` : `${timer(left)} left`;
-  if (row.cap_at && row.deadline >= row.cap_at) return `ends at the ${span(row.cap_at - row.started_at)} limit in ${timer(left)}`;
-  if (brief && !atRisk(row, at)) return `${timer(left)} left`;
-  return `Silent ${timer(silence(row, at))}, times out in ${timer(left)}`;
+  if (row.status === "queued") return brief ? "" : P.left(timer(row.queue_until > at ? row.queue_until - at : left));
+  if (row.cap_at && row.deadline >= row.cap_at) return P.cap(span(row.cap_at - row.started_at), timer(left));
+  if (lostSince(row)) return P.lost(timer(at - lostSince(row)), timer(left));
+  if (brief && !atRisk(row, at)) return P.left(timer(left));
+  return P.silent(timer(silence(row, at)), timer(left));
 }
 
 export function lateFacts(row) {
-  return [h("span", null, `Late by ${took(row.late_at - row.ended_at)}. `, row.fetched_at ? ["Fetched by ", bdi(row.from), ` at ${hms(row.fetched_at)}.`] : "Not fetched.")];
+  return [h("span", null, W.lateBy(took(row.late_at - row.ended_at)), row.fetched_at ? W.fetched(named(row.from), hms(row.fetched_at)) : W.notFetched)];
 }
 
 export function facts(row) {
   const fact = (strong, text) => h("span", null, h("b", null, strong), ` ${text}`);
   const beats = row.beats ?? 0;
   return [
-    row.taken_at && fact("taken", `after ${took(row.taken_at - row.started_at)}`),
-    beats > 0 && fact(String(beats), beats === 1 ? "heartbeat" : "heartbeats"),
-    row.attempt > 1 && fact("attempt", String(row.attempt)),
-    turns.get(row.request_id) && fact("turn", String(turns.get(row.request_id))),
-    row.depth > 0 && fact("nested", `${row.depth} deep`),
+    row.taken_at && fact(W.taken, W.after(took(row.taken_at - row.started_at))),
+    beats > 0 && fact(String(beats), W.heartbeats(beats)),
+    row.attempt > 1 && fact(W.attempt, String(row.attempt)),
+    turns.get(row.request_id) && fact(W.turn, String(turns.get(row.request_id))),
+    row.depth > 0 && fact(W.nested, W.deep(row.depth)),
     h("span", { class: "mono" }, row.request_id),
   ].filter(Boolean);
 }

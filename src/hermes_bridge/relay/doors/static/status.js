@@ -1,39 +1,39 @@
 // What a status is called, how it looks, and how its exchange's outcome is put in words.
 
 import { bdi, h, icon } from "./dom.js";
-import { took, span, timer, when } from "./time.js";
+import { hm, inSeconds, span, spoken, timer, when } from "./time.js";
+import { named } from "./who.js";
+import { say } from "./words.js";
 
-const S = (label, shape, tone, group) => ({ label, shape, tone, group });
+const S = (code, shape, tone, group) => ({ label: say.status[code], shape, tone, group });
 
 export const STATUS = {
-  queued: S("Queued", "queued", "live", "open"),
-  sent: S("Sent", "sent", "live", "open"),
-  taken: S("Working", "taken", "live", "open"),
-  pending: S("Working", "taken", "live", "open"),
-  ok: S("Answered", "ok", "ok", "answered"),
-  timeout: S("Timed out", "timeout", "bad", "unanswered"),
-  deadline_exceeded: S("Deadline passed", "deadline", "bad", "unanswered"),
-  agent_disconnected: S("Link lost", "cut", "bad", "unanswered"),
-  agent_offline: S("Agent offline", "away", "bad", "unanswered"),
-  failed: S("Failed", "failed", "bad", "unanswered"),
-  cancelled: S("Cancelled", "cancelled", "off", "cancelled"),
-  unknown_agent: S("Unknown agent", "refused", "ref", "refused"),
-  unknown_conversation: S("Unknown conversation", "refused", "ref", "refused"),
-  not_allowed: S("Not allowed", "refused", "ref", "refused"),
-  would_deadlock: S("Would deadlock", "refused", "ref", "refused"),
-  turn_limit: S("Turn limit", "refused", "ref", "refused"),
-  queue_full: S("Queue full", "refused", "ref", "refused"),
-  rate_limited: S("Rate limited", "refused", "ref", "refused"),
-  message_too_large: S("Too large", "refused", "ref", "refused"),
-  invalid_message: S("Invalid message", "refused", "ref", "refused"),
-  shutting_down: S("Relay restarting", "refused", "ref", "refused"),
+  queued: S("queued", "queued", "live", "open"),
+  sent: S("sent", "sent", "live", "open"),
+  taken: S("taken", "taken", "live", "open"),
+  pending: S("pending", "taken", "live", "open"),
+  ok: S("ok", "ok", "ok", "answered"),
+  timeout: S("timeout", "timeout", "bad", "unanswered"),
+  deadline_exceeded: S("deadline_exceeded", "deadline", "bad", "unanswered"),
+  agent_disconnected: S("agent_disconnected", "cut", "bad", "unanswered"),
+  agent_offline: S("agent_offline", "away", "bad", "unanswered"),
+  failed: S("failed", "failed", "bad", "unanswered"),
+  cancelled: S("cancelled", "cancelled", "off", "cancelled"),
+  unknown_agent: S("unknown_agent", "refused", "ref", "refused"),
+  unknown_conversation: S("unknown_conversation", "refused", "ref", "refused"),
+  not_allowed: S("not_allowed", "refused", "ref", "refused"),
+  would_deadlock: S("would_deadlock", "refused", "ref", "refused"),
+  turn_limit: S("turn_limit", "refused", "ref", "refused"),
+  queue_full: S("queue_full", "refused", "ref", "refused"),
+  rate_limited: S("rate_limited", "refused", "ref", "refused"),
+  message_too_large: S("message_too_large", "refused", "ref", "refused"),
+  invalid_message: S("invalid_message", "refused", "ref", "refused"),
+  shutting_down: S("shutting_down", "refused", "ref", "refused"),
 };
 
-export const GROUPS = [
-  ["open", "Open"], ["answered", "Answered"], ["unanswered", "No answer"], ["cancelled", "Cancelled"], ["refused", "Refused"],
-];
+export const GROUPS = Object.entries(say.groups);
 
-export const status = (row) => STATUS[row.status] ?? S(row.status, "unknown", "off", row.ended_at ? "unanswered" : "open");
+export const status = (row) => STATUS[row.status] ?? ({ label: row.status, shape: "unknown", tone: "off", group: row.ended_at ? "unanswered" : "open" });
 export const isOpen = (row) => !row.ended_at;
 export const isRefused = (row) => status(row).group === "refused";
 
@@ -43,12 +43,19 @@ export function atRisk(row, at) {
   return row.deadline - at < (row.window_ms ?? 120000) / 4;
 }
 
-export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.resent?.at(-1) ?? 0, row.started_at);
+/** Since when the link of the asked agent is lost; 0 if it is there. */
+export function lostSince(row) {
+  const last = row.outages?.at(-1);
+  return last?.length === 1 ? last[0] : 0;
+}
+
+/** How long there was no sign of life. A wake that was sent again is none; a link that came back is. */
+export const silence = (row, at) => at - Math.max(row.heard_at ?? 0, row.taken_at ?? 0, row.sent_at ?? 0, row.outages?.at(-1)?.[1] ?? 0, row.started_at);
 
 /** The badge: shape, colour and words, always all three. */
 export function badge(row, at) {
   const known = status(row);
-  if (atRisk(row, at)) return h("span", { class: "st s-warn" }, icon(known.shape), `Silent ${timer(silence(row, at))}`);
+  if (atRisk(row, at)) return h("span", { class: "st s-warn" }, icon(known.shape), say.status.silent(timer(silence(row, at))));
   return h("span", { class: `st s-${known.tone}` }, icon(known.shape), known.label);
 }
 
@@ -56,41 +63,43 @@ export const badgeKey = (row, at) => `${row.status}${atRisk(row, at) ? timer(sil
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
+const E = say.ends, R = say.refused;
+
 const ENDS = {
-  timeout: (row) => `No sign of life for ${span(row.window_ms ?? 120000)}.`,
-  deadline_exceeded: (row) => `Still working at the ${span(Math.max(0, (row.cap_at ?? 0) - row.started_at) || 3600000)} limit.`,
-  agent_disconnected: (row, limits) =>
-    [`The link of `, bdi(row.to), ` was lost and did not come back within ${span(limits.reconnect_grace_ms ?? 30000)}.`],
+  timeout: (row) => E.timeout(row.window_ms && span(row.window_ms)),
+  deadline_exceeded: (row) => E.cap(row.cap_at > row.started_at && span(row.cap_at - row.started_at)),
+  agent_disconnected: (row, limits) => {
+    const lost = lostSince(row), waited = lost ? row.ended_at - lost : limits.reconnect_grace_ms;
+    return E.linkLost(named(row.to), waited && inSeconds(waited));
+  },
   agent_offline: (row, limits, agent) =>
-    row.error ? [bdi(row.to), ": ", bdi(sentence(row.error))]
-      : ["Never reached: ", bdi(row.to), agent?.since && !agent.online ? ` has had no link since ${when(agent.since)}.` : " had no link."],
-  failed: (row) => [bdi(row.to), " failed: ", bdi(row.error ?? "it gave no reason")],
-  cancelled: (row) => [bdi(row.error ? sentence(row.error) : "Cancelled.")],
+    row.error ? E.offline(named(row.to), bdi(sentence(row.error))) : E.neverReached(named(row.to), agent?.since && !agent.online && when(agent.since)),
+  failed: (row) => E.failed(named(row.to), bdi(row.error ?? E.noReason)),
+  cancelled: (row) => [bdi(row.error ? sentence(row.error) : E.cancelled)],
 };
 
 const REFUSED = {
-  unknown_agent: (row) => ["No agent is called ", bdi(row.to), "."],
-  unknown_conversation: (row) => [bdi(row.from), " is not part of this conversation."],
-  not_allowed: (row) => [bdi(row.from), " may not ask ", bdi(row.to), "."],
-  would_deadlock: (row) => (row.error && row.error !== "depth" ? ["Refused: ", bdi(row.error), " would wait for each other."] : ["Refused: ", bdi(row.from), " and ", bdi(row.to), " would wait for each other."]),
-  turn_limit: (row, limits) => `${limits.max_turns ?? "Too many"} exchanges within an hour, the limit.`,
-  queue_full: (row, limits) => [bdi(row.to), ` has ${limits.max_pending ?? "too many"} asks waiting, the limit.`],
-  rate_limited: (row, limits) => [bdi(row.from), limits.rate_per_minute ? ` asked ${limits.rate_per_minute} times within a minute, the limit.` : " asks more often than it may."],
-  message_too_large: (row, limits) => `The message is too large${limits.max_message_bytes ? `: the limit is ${Math.round(limits.max_message_bytes / 1024)} KiB` : ""}.`,
-  invalid_message: () => "The message was empty or held characters that cannot be stored.",
-  shutting_down: () => "The relay was restarting.",
+  unknown_agent: (row) => R.unknownAgent(named(row.to)),
+  unknown_conversation: (row) => R.notPart(named(row.from)),
+  not_allowed: (row) => R.notAllowed(named(row.from), named(row.to)),
+  would_deadlock: (row) => (row.error && row.error !== "depth" ? R.deadlock(bdi(row.error)) : R.deadlock(named(row.from), named(row.to))),
+  turn_limit: (row, limits) => R.turns(limits.max_turns),
+  queue_full: (row, limits) => R.queue(named(row.to), limits.max_pending),
+  rate_limited: (row, limits) => R.rate(named(row.from), limits.rate_per_minute),
+  message_too_large: (row, limits) => R.tooLarge(limits.max_message_bytes && Math.round(limits.max_message_bytes / 1024)),
+  invalid_message: () => R.invalid,
+  shutting_down: () => R.restarting,
 };
 
 /** Why there is no answer, in words: nodes or a string. */
 export function reason(row, limits = {}, agent = null) {
   const say = ENDS[row.status] ?? REFUSED[row.status];
   if (say) return say(row, limits, agent);
-  return row.error ? [bdi(row.error)] : `Ended: ${row.status}.`;
+  return row.error ? [bdi(row.error)] : E.other(row.status);
 }
 
 /** One sentence for a screen reader. */
-export function spokenRow(row, time) {
-  const known = status(row);
-  const end = isOpen(row) ? known.label.toLowerCase() : row.status === "ok" ? `answered in ${took(row.ended_at - row.started_at)}` : known.label.toLowerCase();
-  return `${row.from} asked ${row.to}, ${end}, ${time}`;
+export function spokenRow(row) {
+  const end = row.status === "ok" ? say.spoken.answeredIn(spoken(row.ended_at - row.started_at, 1)) : status(row).label.toLowerCase();
+  return say.spoken.row(row.from, row.to, end, hm(row.started_at));
 }

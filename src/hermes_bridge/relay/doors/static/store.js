@@ -1,6 +1,7 @@
 // What the page knows of the relay, and how it stays up to date. Views subscribe; nothing here draws.
 
 import { setClock } from "./time.js";
+import { say } from "./words.js";
 
 export const CUT = 4000;
 /** How many exchanges a state holds: at the first look what the screen shows, later what changed since. */
@@ -22,15 +23,15 @@ export function on(what, listener) {
 
 export const tell = (what, detail) => { for (const listener of listeners.get(what) ?? []) listener(detail); };
 
-/** Fetches JSON of the relay; a session that has ended leads to the sign-in page. */
+/** Fetches JSON of the relay; a session that has ended leads to the sign-in page. Errors hold words for people. */
 export async function ask(path, options = {}) {
-  const response = await fetch(path, { headers: { accept: "application/json", ...options.headers }, ...options });
+  const response = await fetch(path, { ...options, headers: { accept: "application/json", ...options.headers } }).catch(() => { throw new Error(say.trouble.silent); });
   if (response.status === 401) {
-    location.assign(`/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`);
-    throw new Error("signed out");
+    location.assign(`/ui/login?next=${encodeURIComponent(location.pathname + location.search)}${store.ready ? "&ended=1" : ""}`);
+    throw new Error("401");
   }
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw Object.assign(new Error(body.error ?? `status ${response.status}`), { status: response.status, hint: body.hint });
+  if (!response.ok) throw Object.assign(new Error(body.error ?? say.trouble.status(response.status)), { status: response.status, hint: body.hint });
   return body;
 }
 
@@ -111,5 +112,7 @@ export async function refresh() {
   for (const row of doubtful.slice(0, 50)) changed.push(...take([await ask(`/ui/api/exchanges/${encodeURIComponent(row.request_id)}`).catch(() => row)]));
   tell("state", state);
   if (changed.length) tell("rows", changed);
+  // As many as were asked for: there may be more between them and what is known.
+  if (known && state.exchanges.length >= MISSED) tell("gap");
   return state;
 }
