@@ -162,13 +162,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", default="docker", help="docker, podman, with their options")
     parser.add_argument("--image", help="an image that is built already")
+    parser.add_argument("--build", default="", help="more options for `build`")
     parser.add_argument("--run", default="", help="more options for `run`")
     options = parser.parse_args()
     engine = Engine(options.engine, options.image or "hermes-bridge", options.run)
     try:
         if not options.image:
             print("building (minutes, the first time)", flush=True)
-            engine.call("build", "-f", str(DOCKERFILE), "-t", engine.image, str(ROOT))
+            more = shlex.split(options.build)
+            engine.call("build", "-f", str(DOCKERFILE), "-t", engine.image, *more, str(ROOT))
         size = int(engine.call("image", "inspect", "--format", "{{.Size}}", engine.image).stdout)
         print(f"the image: {size / 1_000_000:.0f} MB with its base")
         other_verbs(engine)
