@@ -6,6 +6,7 @@ import pytest
 from hermes_bridge import config as config_file
 from hermes_bridge.errors import ConfigError
 from hermes_bridge.ids import digest
+from hermes_bridge.web import loop
 
 TOKEN = "a-token-of-the-right-length"
 AGENTS = f"agents:\n  - name: a\n    token: {TOKEN}\n"
@@ -145,3 +146,11 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
         assert config_file.load(None, {}).agents[0].name == "a"
     finally:
         os.chdir(here)
+
+
+def test_what_is_missing_in_the_process_is_not_taken_for_a_missing_loop() -> None:
+    async def work() -> None:
+        raise ImportError("asyncpg")
+
+    with pytest.raises(ImportError, match="asyncpg"):
+        loop.run(work())

@@ -21,6 +21,8 @@ from hermes_bridge.relay.config import AgentSection, RelayConfig
 
 DEFAULT_PATH = "config.yaml"
 SHORTEST_TOKEN = 16
+_MAKE_ONE = "Take a random one, as from: openssl rand -hex 24"
+_HASH = "Make it with: printf %s TOKEN | sha256sum"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _RESERVED = frozenset({"main"})  # Hermes' own name for its default profile
 _Path = tuple[str | int, ...]
@@ -95,7 +97,11 @@ class _Source:
                 hint="Check the indentation, and put quotes around values with special characters.",
             ) from None
         except (yaml.YAMLError, ValueError, RecursionError):
-            raise ConfigError(f"{name}: this is not valid YAML.") from None
+            raise ConfigError(
+                f"{name}: this is not valid YAML.",
+                hint="Look for control characters and for brackets nested without end; "
+                "`hermes-bridge init` writes a file to compare with.",
+            ) from None
         if node:
             self._walk(node, ())
 
@@ -175,7 +181,10 @@ def _environment(source: _Source, data: dict[str, Any], env: Mapping[str, str]) 
             listen["host"] = env["HOST"]
         if env.get("PORT"):
             if not env["PORT"].isdigit():
-                raise ConfigError("The environment variable PORT is not a number.")
+                raise ConfigError(
+                    "The environment variable PORT is not a number.",
+                    hint="Set it to the port to listen on, as in PORT=8787, or unset it.",
+                )
             listen["port"] = int(env["PORT"])
         if listen:
             data["listen"] = listen
@@ -246,10 +255,16 @@ def _check_agents(source: _Source, config: RelayConfig) -> None:
                 (*here, "name"), "a name has no blanks around it and no control characters"
             )
         if agent.name in _RESERVED:
-            raise source.error((*here, "name"), "this name is reserved by Hermes")
+            raise source.error(
+                (*here, "name"),
+                "this name is reserved by Hermes",
+                hint="Choose another one: its default profile is called so.",
+            )
         if agent.name in names:
             raise source.error(
-                (*here, "name"), f"the name is used by agent number {names[agent.name] + 1} already"
+                (*here, "name"),
+                f"the name is used by agent number {names[agent.name] + 1} already",
+                hint="Give one of the two another name.",
             )
         names[agent.name] = index
         for secret in _check_tokens(source, agent, here):
@@ -257,6 +272,7 @@ def _check_agents(source: _Source, config: RelayConfig) -> None:
                 raise source.error(
                     here,
                     f"its token is the one of agent number {owners[secret] + 1}: each agent needs its own",
+                    hint=_MAKE_ONE,
                 )
             owners[secret] = index
     for index, agent in enumerate(config.agents):
@@ -278,7 +294,7 @@ def _check_tokens(source: _Source, agent: AgentSection, here: _Path) -> list[byt
             if not given
             else f"has {' and '.join(given)}: keep one"
         )
-        raise source.error(here, what)
+        raise source.error(here, what, hint=_MAKE_ONE if not given else "")
     spot: _Path = (*here, given[0])
     plain = [agent.token] if agent.token is not None else agent.tokens or []
     for token in plain:
@@ -286,14 +302,14 @@ def _check_tokens(source: _Source, agent: AgentSection, here: _Path) -> list[byt
             raise source.error(
                 spot,
                 f"a token has at least {SHORTEST_TOKEN} characters and no blanks around it",
-                hint="Make one with `hermes-bridge agents rotate NAME`.",
+                hint=_MAKE_ONE,
             )
     try:
         secrets = _digests(agent)
     except ValueError:
-        raise source.error(spot, "must be 64 hexadecimal digits (a SHA-256)") from None
+        raise source.error(spot, "must be 64 hexadecimal digits (a SHA-256)", hint=_HASH) from None
     if not secrets:
-        raise source.error(spot, "the list is empty")
+        raise source.error(spot, "the list is empty", hint=_MAKE_ONE)
     return secrets
 
 

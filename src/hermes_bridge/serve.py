@@ -12,9 +12,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_bridge import config as config_file
 from hermes_bridge.clock import SystemClock
@@ -33,7 +33,7 @@ from hermes_bridge.relay.index import SearchIndex
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.relay import Relay
 from hermes_bridge.relay.verbs import Verbs
-from hermes_bridge.web import serving
+from hermes_bridge.web import loop, serving
 from hermes_bridge.web.serving import Server
 
 if TYPE_CHECKING:
@@ -106,18 +106,9 @@ class Service:
         await self.relay.start()
         async with asyncio.TaskGroup() as group:
             self._group = group
-            background = [
-                group.create_task(self.relay.journal.run()),
-                group.create_task(self.relay.keep_trying_to_load()),
-                group.create_task(SearchIndex(self.relay.ledger).run()),
-                group.create_task(self._forget_old()),
-                group.create_task(self._ui.keep_warm()),
-                group.create_task(serving.look_after(server)),
-            ]
+            background = [group.create_task(work) for work in self._background(server)]
             if self._exports is not None:
-                group.create_task(self._exports.run())
-            if self._connector is not None:
-                background.append(group.create_task(self._connector.beside()))
+                group.create_task(self._exports.run())  # `close` below ends it, after a last flush
             served = group.create_task(server.serve(sockets=[listener]))
             while not server.started and not served.done():
                 await asyncio.sleep(0.005)
@@ -135,6 +126,17 @@ class Service:
                 await self._exports.close(_FLUSH_S)
         await self.database.close()
         event(_log, "serve.stopped", rows_not_stored=len(self.relay.journal))
+
+    def _background(self, server: Server) -> Iterator[Coroutine[Any, Any, None]]:
+        """Give what runs beside the server until it has drained."""
+        yield self.relay.journal.run()
+        yield self.relay.keep_trying_to_load()
+        yield SearchIndex(self.relay.ledger).run()
+        yield self._forget_old()
+        yield self._ui.keep_warm()
+        yield serving.look_after(server)
+        if self._connector is not None:
+            yield self._connector.beside()
 
     def _trace_to(self, targets: "Sequence[Target]") -> None:
         """Send spans to these from now on. Nothing of it is loaded before there is a first one."""
@@ -185,7 +187,7 @@ class Service:
         event(_log, "serve.stopping", exchanges_open=len(self.relay.book))
         self.relay.drain()
         self._ui.close()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # peers answer the goodbye before their connections are ended
         server.should_exit = True
         if not await self.relay.journal.drain(_DRAIN_S):
             event(_log, "store.not_drained", logging.ERROR, rows=len(self.relay.journal))
@@ -207,11 +209,11 @@ class Service:
             await asyncio.sleep(60 if self._config.db.driver == "memory" else 3600)
 
     def _on_signals(self) -> None:
-        loop = asyncio.get_running_loop()
+        on = asyncio.get_running_loop().add_signal_handler
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(signal.SIGTERM, self.stop)
-            loop.add_signal_handler(signal.SIGINT, self.stop)
-            loop.add_signal_handler(signal.SIGHUP, self.reload)
+            on(signal.SIGTERM, self.stop)
+            on(signal.SIGINT, self.stop)
+            on(signal.SIGHUP, self.reload)
 
 
 def _inside(config: RelayConfig) -> "Inside | None":
@@ -321,11 +323,4 @@ def run(
     async def main() -> None:
         await Service(first, load, ready=ready).run()
 
-    try:
-        import uvloop
-
-        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
-    except ImportError:
-        factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main())
+    loop.run(main())

@@ -1,13 +1,16 @@
 import asyncio
 import json
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Cli
+from tests.cli.conftest import ENV, Cli
 from tests.harness.relay import free_port
 
 from hermes_bridge import config
@@ -204,3 +207,65 @@ def test_the_demo_shows_an_ask_and_its_answer(cli: Cli, tmp_path: Path) -> None:
     ran = cli("demo")
     assert ran.code == 0, ran.err
     assert "has the answer" in ran.out and "/ui" in ran.out
+
+
+def test_ctrl_c_ends_a_verb_as_a_shell_expects(cli: Cli, serving: Callable[[], str]) -> None:
+    init(cli, "daniel-bot")
+    serving()
+    tail = subprocess.Popen(
+        [sys.executable, "-m", "hermes_bridge", "tail", "--json"],
+        cwd=cli.folder, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert cli("ask", "daniel-bot", "are you there?").code == 1
+    assert tail.stdout is not None
+    assert json.loads(tail.stdout.readline())["message"] == "are you there?"
+    tail.send_signal(signal.SIGINT)
+    _, err = tail.communicate(timeout=30)
+    assert (tail.returncode, err) == (130, b"")
+
+
+def test_tail_shows_as_many_earlier_exchanges_as_it_is_told(
+    cli: Cli, serving: Callable[[], str]
+) -> None:
+    init(cli, "daniel-bot")
+    serving()
+    for text in ("one", "two", "three"):
+        cli("ask", "daniel-bot", text)
+    for last in (0, 2, 3, 100):
+        lines = cli("tail", "--once", "--last", str(last)).out.splitlines()
+        assert len(lines) == min(last, 3)
+    assert cli("tail", "--last", "-1").code == 2
+
+
+def test_doctor_looks_at_a_configuration_that_is_no_file(cli: Cli) -> None:
+    init(cli, "daniel-bot")
+    text = (cli.folder / "config.yaml").read_text()
+    (cli.folder / "config.yaml").unlink()
+    ran = cli("doctor", "--json", HERMES_BRIDGE_CONFIG_TEXT=text)
+    findings = {f["what"]: f for f in json.loads(ran.out)}
+    assert findings["configuration"]["ok"] and findings["secrets"]["ok"]
+    assert not findings["relay"]["ok"]
+
+
+def test_a_linked_configuration_stays_a_link(cli: Cli) -> None:
+    init(cli, "daniel-bot")
+    real = cli.folder / "real.yaml"
+    (cli.folder / "config.yaml").rename(real)
+    (cli.folder / "config.yaml").symlink_to(real)
+    assert cli("agents", "add", "late-bot").code == 0
+    assert (cli.folder / "config.yaml").is_symlink()
+    assert "late-bot" in real.read_text()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
+
+
+def test_a_configuration_that_cannot_be_written_is_explained(cli: Cli) -> None:
+    (cli.folder / "file").write_text("")
+    ran = cli("init", "--config", "file/config.yaml")
+    assert ran.code == 2
+    assert "cannot be written" in ran.err and "--config" in ran.err
+
+
+def test_a_secret_with_a_line_break_is_not_installed(cli: Cli) -> None:
+    ran = cli("install", "http-callback", "--secret", "one\ntwo", "--hermes-home", ".")
+    assert ran.code == 2 and "control characters" in ran.err
+    assert not list(cli.folder.iterdir())

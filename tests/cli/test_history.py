@@ -119,6 +119,7 @@ def test_the_state_of_the_store_is_told(cli: Cli) -> None:
     ("args", "db"),
     [
         (("export", "--since", "yesterday-ish"), {}),
+        (("export", "--until", "9999-12-31T23:59:59-23:59"), {}),
         (("export",), {"driver": "memory"}),
         (("db", "copy", "no-such-file.db", "other.db"), {}),
         (("db", "copy", "a.db", "a.db"), {}),
@@ -131,6 +132,21 @@ def test_a_mistake_is_explained(cli: Cli, args: tuple[str, ...], db: dict[str, s
     assert ran.code == 2
     assert ran.err.startswith("hermes-bridge: ")
     assert not (cli.folder / "other.db").exists()
+
+
+def test_an_export_from_a_store_that_does_not_answer_empties_no_file(cli: Cli) -> None:
+    configure(cli, driver="postgres", connection_string="postgresql://h:p@127.0.0.1:1/x")
+    (cli.folder / "week.jsonl").write_text("of last week")
+    assert cli("export", "-o", "week.jsonl").code == 1
+    assert (cli.folder / "week.jsonl").read_text() == "of last week"
+
+
+def test_an_export_to_where_nobody_may_write_is_explained(cli: Cli) -> None:
+    configure(cli)
+    cli("db", "migrate")
+    ran = cli("export", "-o", "nowhere/week.jsonl")
+    assert ran.code == 2
+    assert "nowhere/week.jsonl cannot be written" in ran.err and "--output" in ran.err
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password(cli: Cli) -> None:

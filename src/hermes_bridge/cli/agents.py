@@ -11,9 +11,9 @@ import click
 
 from hermes_bridge import config as config_file
 from hermes_bridge.cli.client import RelayClient
-from hermes_bridge.cli.init import bot_lines
+from hermes_bridge.cli.init import bot_lines, write_config
 from hermes_bridge.cli.options import base_url, config_option, find_token
-from hermes_bridge.errors import ConfigError, HermesBridgeError, UsageError
+from hermes_bridge.errors import HermesBridgeError, UsageError
 from hermes_bridge.ids import new_token
 from hermes_bridge.relay.config import RelayConfig
 
@@ -42,11 +42,13 @@ def list_agents(config_path: str | None, as_json: bool) -> None:
     lines: list[dict[str, Any]] = [
         {"name": agent.name, "description": agent.description} for agent in config.agents
     ]
-    live = True
+    speaker = next((agent.name for agent in config.agents if agent.token or agent.tokens), None)
+    live = speaker is not None
     try:
-        client = RelayClient(base_url(None, config), find_token(config, config.agents[0].name))
-        lines = client.tool("list_agents", {})
-    except (HermesBridgeError, IndexError):
+        if speaker is not None:
+            client = RelayClient(base_url(None, config), find_token(config, speaker))
+            lines = client.tool("list_agents", {})
+    except HermesBridgeError:
         live = False
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
@@ -62,9 +64,8 @@ def list_agents(config_path: str | None, as_json: bool) -> None:
         )
         click.echo(f"{state}  {line['name']:<24} {line.get('description', '')}{seen}")
     if not live:
-        click.echo(
-            "(The relay does not answer, so nothing is known of their connections.)", err=True
-        )
+        why = "The relay does not answer" if speaker else "No agent's token stands in the file"
+        click.echo(f"({why}, so nothing is known of their connections.)", err=True)
 
 
 @agents.command()
@@ -174,14 +175,6 @@ class _File:
         out = io.StringIO()
         self._yaml.dump(self._data, out)
         config = config_file.parse(out.getvalue(), os.environ, name=str(self._path))
-        draft = self._path.with_name(self._path.name + ".new")
-        try:
-            mode = stat.S_IMODE(self._path.stat().st_mode)
-            draft.unlink(missing_ok=True)
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(out.getvalue())
-            draft.replace(self._path)
-        except OSError as error:
-            raise ConfigError(f"{self._path} cannot be written: {error.strerror}.") from None
+        mode = stat.S_IMODE(self._path.stat().st_mode)
+        write_config(self._path, out.getvalue(), mode)
         return config

@@ -34,7 +34,8 @@ class RelayClient:
         for message in self._rpc(body):
             if "error" in message:
                 raise HermesBridgeError(
-                    f"The relay refused the call: {message['error']['message']}."
+                    f"The relay refused the call: {message['error']['message']}.",
+                    hint="`hermes-bridge doctor` says whether its version is the one of this command.",
                 )
             if "result" in message:
                 return json.loads(message["result"]["content"][0]["text"])
@@ -45,18 +46,27 @@ class RelayClient:
             hint="It may have been restarted. Ask again; with the same --key nothing runs twice.",
         )
 
-    def get(self, path: str) -> Any:
-        """Read JSON from one of the relay's paths."""
+    def get(self, path: str, key: str) -> dict[str, Any]:
+        """Read a JSON object, which has `key`, from one of the relay's paths."""
         response = self._request("GET", path, None, {})
-        text = response.read()
+        try:
+            text = response.read()
+        except (OSError, http.client.HTTPException):
+            raise Unreachable(
+                f"The connection to {self._base} broke before {path} had arrived.",
+                hint="The relay may have been restarted: try again.",
+            ) from None
         if response.status in (401, 403):
             raise HermesBridgeError(
                 f"The relay does not show {path} to you (HTTP {response.status}).",
                 hint="Set ui.password in its configuration, and run this with that configuration.",
             )
         if response.status != 200:
-            raise HermesBridgeError(f"The relay answered {path} with HTTP {response.status}.")
-        return json.loads(text)
+            raise HermesBridgeError(
+                f"The relay answered {path} with HTTP {response.status}.",
+                hint="Its log says why.",
+            )
+        return self._object(text, key, response.status)
 
     def _rpc(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         headers = {
@@ -69,20 +79,31 @@ class RelayClient:
                 "The relay does not know this token.",
                 hint="Check HERMES_BRIDGE_TOKEN, or choose an agent of the configuration with --as.",
             )
-        if response.status == 404:
-            raise Unreachable(f"What answers at {self._base} is not a hermes-bridge relay.")
         try:
             if "event-stream" not in response.getheader("content-type", ""):
-                yield json.loads(response.read())
+                yield self._object(response.read(), "jsonrpc", response.status)
                 return
             for line in response:
                 if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
-        except (OSError, http.client.HTTPException, ValueError):
+                    yield self._object(line[6:], "jsonrpc", response.status)
+        except (OSError, http.client.HTTPException):
             raise Unreachable(
                 f"The connection to {self._base} broke during the call.",
                 hint="The ask itself goes on. Fetch its answer by asking again with the same --key.",
             ) from None
+
+    def _object(self, text: bytes, key: str, status: int) -> dict[str, Any]:
+        """Give the JSON object that has `key`; who answers otherwise is no relay of ours."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if isinstance(found, dict) and key in found:
+            return found
+        raise Unreachable(
+            f"What answers at {self._base} is not a hermes-bridge relay (HTTP {status}).",
+            hint="Check the address (--relay-url), and whether a proxy answers in its place.",
+        )
 
     def _request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

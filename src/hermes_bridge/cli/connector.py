@@ -1,21 +1,23 @@
 """`hermes-bridge connector`: run it, check it, look at it, order its inbox."""
 
-import asyncio
-import contextlib
 import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_bridge.connector.config import ConnectorConfig, configure
 from hermes_bridge.errors import HermesBridgeError, Unreachable, UsageError
+from hermes_bridge.web.loop import run as run_loop
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from hermes_bridge.connector.store import Store
+
 _STATES = {0: "waiting", 1: "parked", 3: "to be replayed", 4: "to be dropped"}
 
 
@@ -66,7 +68,7 @@ def run(ctx: click.Context) -> None:
     async def serve() -> None:
         await Process(config).run()
 
-    _run(serve())
+    run_loop(serve())
 
 
 @connector.command()
@@ -78,7 +80,7 @@ def check(ctx: click.Context, as_json: bool, url: str) -> None:
     from hermes_bridge.connector import checks
 
     config = _config()
-    rows = _run(checks.accounts(config))
+    rows = run_loop(checks.accounts(config))
     dial = url or f"ws://{config.section.host}:{config.section.port}/relay"
     good = all(row.account.state == "online" for row in rows)
     if as_json:
@@ -120,7 +122,7 @@ def inbox() -> None:
 def inbox_list(as_json: bool, text: bool) -> None:
     """Show what is owed to gateways."""
     rows = []
-    for entry, state in _run(_open_rows(_config())):
+    for entry, state in run_loop(_open_rows(_config())):
         row = {
             "id": entry.id,
             "bot": entry.bot_id,
@@ -160,16 +162,17 @@ def _order(ids: tuple[int, ...], parked: bool, *, again: bool) -> None:
     if not ids and not parked:
         raise UsageError("no message was named", hint="Give ids of `inbox list`, or --parked.")
     config = _config()
-    rows = {entry.id: state for entry, state in _run(_open_rows(config))}
+    rows = {entry.id: state for entry, state in run_loop(_open_rows(config))}
     chosen = [each for each in rows if each in ids or (parked and rows[each] == 1)]
     unknown = [each for each in ids if each not in rows]
     if unknown:
         raise UsageError(f"not in the inbox: {unknown[0]}", hint="See `connector inbox list`.")
-    _run(_give_orders(config, chosen, again=again))
+    run_loop(_give_orders(config, chosen, again=again))
     click.echo(f"{len(chosen)} {'sent on their way again' if again else 'dropped'}.")
 
 
-async def _open_rows(config: ConnectorConfig) -> Any:
+@asynccontextmanager
+async def _store(config: ConnectorConfig) -> "AsyncIterator[Store]":
     from hermes_bridge.clock import SystemClock
     from hermes_bridge.connector.store import Store, database
 
@@ -177,23 +180,20 @@ async def _open_rows(config: ConnectorConfig) -> Any:
     try:
         store = Store(rows, SystemClock())
         await store.load()
-        return await store.open_rows()
+        yield store
     finally:
         await rows.close()
+
+
+async def _open_rows(config: ConnectorConfig) -> Any:
+    async with _store(config) as store:
+        return await store.open_rows()
 
 
 async def _give_orders(config: ConnectorConfig, ids: list[int], *, again: bool) -> None:
-    from hermes_bridge.clock import SystemClock
-    from hermes_bridge.connector.store import Store, database
-
-    rows = database(config.section.database, config.store)
-    try:
-        store = Store(rows, SystemClock())
-        await store.load()
+    async with _store(config) as store:
         for entry_id in ids:
             await store.order(entry_id, again=again)
-    finally:
-        await rows.close()
 
 
 def _config() -> ConnectorConfig:
@@ -202,7 +202,10 @@ def _config() -> ConnectorConfig:
 
 def _get(url: str) -> dict[str, Any]:
     if not url.startswith(("http://", "https://")):
-        raise UsageError("the address must begin with http:// or https://")
+        raise UsageError(
+            "the address must begin with http:// or https://",
+            hint="As in --url http://127.0.0.1:8790; its path is added.",
+        )
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310
             found: dict[str, Any] = json.loads(answer.read(4 * 1024 * 1024))
@@ -212,12 +215,3 @@ def _get(url: str) -> dict[str, Any]:
             f"no connector answers at {url}",
             hint="Is it running? `--url` names another address.",
         ) from None
-
-
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-    return asyncio.run(work)

@@ -83,7 +83,9 @@ def copy(source: str, target: str) -> None:
     Example:  hermes-bridge db copy hermes-bridge.db "$DATABASE_URL"
     """
     if source == target:
-        raise UsageError("The two stores are the same.")
+        raise UsageError(
+            "The two stores are the same.", hint="Name first the one to copy from, then the other."
+        )
     one, other = history.named(source), history.named(target)
     history.must_exist(one)
     count = history.run(lambda: _copy(one, other))

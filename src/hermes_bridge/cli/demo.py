@@ -134,7 +134,10 @@ def _free_port(wanted: int) -> int:
                 continue
             number: int = probe.getsockname()[1]
             return number
-    raise Unreachable("No port is free on this machine.")
+    raise Unreachable(
+        "No port is free on this machine.",
+        hint="End what listens on so many of them; see `ss -ltn`.",
+    )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import click
 
@@ -13,16 +12,8 @@ from hermes_bridge import config as config_file
 from hermes_bridge.cli.client import RelayClient
 from hermes_bridge.cli.options import base_url, relay_options
 from hermes_bridge.errors import ConfigError, HermesBridgeError, Unreachable
+from hermes_bridge.install.doctor import Finding
 from hermes_bridge.relay.config import RelayConfig
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    what: str
-    ok: bool
-    words: str
-    hint: str = ""
 
 
 @click.command()
@@ -62,12 +53,10 @@ def _bot(hermes_home: str) -> Iterator[Finding]:
     from hermes_bridge.install.home import find_home
 
     home = find_home(hermes_home, None)
-    for finding in bot_doctor.look(home):
-        yield Finding(*finding)
+    yield from bot_doctor.look(home)
     found = bot_doctor.access(home)
     if found.url and found.token:
-        for finding in ask_relay(found.url, found.token):
-            yield Finding(*finding)
+        yield from ask_relay(found.url, found.token)
 
 
 def _look(config_path: str | None, relay_url: str | None, speaker: str | None) -> Iterator[Finding]:
@@ -85,6 +74,8 @@ def _look(config_path: str | None, relay_url: str | None, speaker: str | None) -
 def _mode(config_path: str | None) -> Finding:
     from pathlib import Path
 
+    if os.environ.get("HERMES_BRIDGE_CONFIG_TEXT") and config_path is None:
+        return Finding("secrets", True, "they stand in HERMES_BRIDGE_CONFIG_TEXT, in no file")
     path = Path(config_path or os.environ.get("HERMES_BRIDGE_CONFIG") or config_file.DEFAULT_PATH)
     if path.stat().st_mode & 0o077:
         return Finding("secrets", False, f"{path} can be read by others", f"Run: chmod 600 {path}")
@@ -114,7 +105,7 @@ def _store(config: RelayConfig) -> Finding:
 def _relay(config: RelayConfig, relay_url: str | None, speaker: str | None) -> Iterator[Finding]:
     url = base_url(relay_url, config)
     try:
-        health = RelayClient(url).get("/health")
+        health = RelayClient(url).get("/health", "version")
     except Unreachable as error:
         if relay_url is None and _port_free(config):
             yield Finding(
@@ -126,7 +117,7 @@ def _relay(config: RelayConfig, relay_url: str | None, speaker: str | None) -> I
         else:
             yield Finding("relay", False, str(error), error.hint)
         return
-    except (HermesBridgeError, ValueError):
+    except HermesBridgeError:
         yield Finding("relay", False, f"something else answers at {url}", "Change listen.port.")
         return
     yield Finding(

@@ -4,7 +4,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
@@ -57,32 +58,44 @@ def export(
       hermes-bridge export --since 2026-11-24 --until 2026-11-25 --agent daniel-bot --agent helpdesk-bot
     """
     if len(agents) > 2:
-        raise UsageError("--agent may be given twice at most: an exchange has two agents.")
+        raise UsageError(
+            "--agent may be given twice at most: an exchange has two agents.",
+            hint="Leave it out to have the exchanges of all.",
+        )
     begin = history.instant(since, 0, "--since")
     end = history.instant(until, _FAR, "--until")
     wanted = Wanted(agents=agents[:1], partner="".join(agents[1:]), until=end)
     store = history.configured(config_path)
     history.must_exist(store)
 
-    async def work(out: TextIO) -> int:
-        count = 0
-        write = _WRITERS[form](out)
+    async def work() -> int:
         async with history.opened(store) as ledger:
-            async for exchange in history.history(ledger, begin, wanted, conversation):
-                write(exchange)
-                count += 1
+            with _out(output) as out:  # after the store: a file is not emptied for nothing
+                write, count = _WRITERS[form](out), 0
+                async for exchange in history.history(ledger, begin, wanted, conversation):
+                    write(exchange)
+                    count += 1
         return count
 
+    count = history.run(work)
+    if sys.stderr.isatty() and output not in (None, "-"):
+        click.echo(f"{count} exchanges in {output}", err=True)
+
+
+@contextmanager
+def _out(output: str | None) -> Iterator[TextIO]:
     if output is None or output == "-":
-        history.run(lambda: work(sys.stdout))
+        yield sys.stdout
         return
     try:
-        with open(output, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
-            count = history.run(lambda: work(file))
+        file = open(output, "w", encoding="utf-8", newline="")  # noqa: PTH123, SIM115
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from None
-    if sys.stderr.isatty():
-        click.echo(f"{count} exchanges in {output}", err=True)
+        raise UsageError(
+            f"{output} cannot be written: {error.strerror}.",
+            hint="Name a file in a folder that is there and that you may write to (--output).",
+        ) from None
+    with file:
+        yield file
 
 
 def _jsonl(out: TextIO) -> _Writer:

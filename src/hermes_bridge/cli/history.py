@@ -109,11 +109,11 @@ def instant(text: str | None, default: int, option: str) -> int:
         return wall_ms() - int(ago[1]) * _UNITS[ago[2]]
     try:
         when = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):  # the latter for years that no clock here knows
         raise UsageError(
             f"{option} is not a time.", hint="Examples: 7d, 12h, 2026-11-30, 2026-11-30T14:00:00Z."
         ) from None
-    return int((when if when.tzinfo else when.astimezone()).timestamp() * 1000)
 
 
 async def history(

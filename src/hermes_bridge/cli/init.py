@@ -1,15 +1,15 @@
 """`hermes-bridge init`: a configuration that works, with tokens that nobody had to invent."""
 
 import json
-import os
 from pathlib import Path
 
 import click
 
 from hermes_bridge import config as config_file
 from hermes_bridge.cli.options import OPERATOR, base_url
-from hermes_bridge.errors import UsageError
+from hermes_bridge.errors import ConfigError, UsageError
 from hermes_bridge.ids import new_token
+from hermes_bridge.install import files
 
 _TEXT = """\
 # hermes-bridge: who may join this relay. Every key is explained in docs/reference/config.md.
@@ -59,7 +59,7 @@ def init(names: tuple[str, ...], path: str, port: int, force: bool, as_json: boo
             f"{path} exists already.",
             hint="Use --force to replace it (its tokens are lost), or --config to write elsewhere.",
         )
-    _write_secret(file, text)
+    write_config(file, text)
     url = base_url(None, config).replace("http", "ws", 1) + "/bridge/connect"
     if as_json:
         click.echo(json.dumps({"config": str(file), "relay_url": url, "tokens": tokens}))
@@ -82,11 +82,15 @@ def bot_lines(name: str, token: str, url: str) -> str:
     )
 
 
-def _write_secret(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    draft = file.with_name(file.name + ".new")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-    draft.replace(file)
+def write_config(file: Path, text: str, mode: int = 0o600) -> None:
+    """Write a configuration whole or not at all; one that is there keeps its owner.
+
+    Raises `ConfigError`.
+    """
+    try:
+        files.write(file, text.encode(), mode=mode, like=file.absolute().parent)
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}.",
+            hint="Name a folder that this user may write to (--config).",
+        ) from None

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from hermes_bridge.cli.client import RelayClient
+from hermes_bridge.cli.options import split_url
 from hermes_bridge.errors import HermesBridgeError, Unreachable, UsageError
 from hermes_bridge.install.doctor import Finding
 from hermes_bridge.install.files import Plan
@@ -20,6 +20,7 @@ from hermes_bridge.install.plugins import BRIDGE, HTTP_CALLBACK, Plugin
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MCP_TIMEOUT_S = 120
 _CLOCK_S = 60
+_WS = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
 @click.group()
@@ -127,6 +128,10 @@ def install_http_callback(
     \b
     Example:  hermes-bridge install http-callback --secret=whsec_...
     """
+    if secret and not (secret.isprintable() and secret == secret.strip()):
+        raise UsageError(
+            "The secret has blanks around it or control characters in it.", hint="Copy it again."
+        )
     wish = Wish(
         plugin=HTTP_CALLBACK,
         home=find_home(hermes_home, data_dir),
@@ -160,13 +165,9 @@ def bridge_url(text: str | None) -> str:
             "There is no address of the relay.",
             hint="Give it with --relay-url=wss://relay.example.org/bridge/connect.",
         )
-    parts = urlsplit(text.strip() if "://" in text else f"wss://{text.strip()}")
-    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if scheme not in ("ws", "wss") or not parts.hostname or port == -1:
+    parts = split_url(text if "://" in text else f"wss://{text.strip()}")
+    scheme = _WS.get(parts.scheme) if parts else None
+    if parts is None or scheme is None:
         raise UsageError(
             f"{text} is not an address of a relay.",
             hint="It looks like wss://relay.example.org/bridge/connect (ws:// without TLS).",

@@ -6,6 +6,7 @@ Verbs are imported when they are called, so that `--help` and `serve` start fast
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -51,6 +52,13 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(verb, words) for verb, (_, words) in _VERBS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; Ctrl-C ends it as a shell expects."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -74,7 +82,7 @@ def cli() -> None:
     \b
     Begin with:  hermes-bridge init && hermes-bridge serve
     See it work: hermes-bridge demo
-    Exit codes:  0 done, 1 the thing asked for failed, 2 usage or configuration
+    Exit codes:  0 done, 1 the thing asked for failed, 2 usage or configuration, 130 Ctrl-C
     """
 
 
@@ -87,5 +95,3 @@ def main(args: Sequence[str] | None = None) -> None:
         if error.hint:
             click.echo(f"  {error.hint}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import click
 
@@ -14,6 +14,7 @@ from hermes_bridge.relay.config import RelayConfig
 _F = TypeVar("_F", bound=Callable[..., Any])
 OPERATOR = "operator"
 """The agent that the command line speaks for unless it is told otherwise."""
+_HTTP = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 
 def config_option(function: _F) -> _F:
@@ -44,13 +45,22 @@ def relay_options(function: _F) -> _F:
     return config_option(function)
 
 
+def split_url(text: str) -> SplitResult | None:
+    """Take an address apart; None if it is none, or its port is none."""
+    try:
+        parts = urlsplit(text.strip())
+        good = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if good else None
+
+
 def base_url(relay_url: str | None, config: RelayConfig | None) -> str:
     """Give the relay's address as `http(s)://host:port`, from any form people have at hand."""
     if relay_url:
-        text = relay_url if "://" in relay_url else f"http://{relay_url}"
-        parts = urlsplit(text)
-        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-        if scheme not in ("http", "https") or not parts.hostname:
+        parts = split_url(relay_url if "://" in relay_url else f"http://{relay_url}")
+        scheme = _HTTP.get(parts.scheme) if parts else None
+        if parts is None or scheme is None:
             raise UsageError(
                 "The relay's URL is not one.", hint="Use http(s)://host:port or ws(s)://host:port."
             )

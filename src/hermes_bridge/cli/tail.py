@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hermes_bridge.cli.client import RelayClient
+from hermes_bridge.cli.history import one_line
 from hermes_bridge.cli.options import base_url, load_if_there, relay_options
 from hermes_bridge.errors import Unreachable
 
@@ -18,7 +19,11 @@ _WIDTH = 100
 
 @click.command()
 @click.option(
-    "--last", default=10, show_default=True, help="How many earlier exchanges to show first."
+    "--last",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0),
+    help="How many earlier exchanges to show first.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--once", is_flag=True, help="Show what there is and end.")
@@ -36,7 +41,7 @@ def tail(last: int, as_json: bool, once: bool, **options: Any) -> None:
     first, away = True, False
     while True:
         try:
-            exchanges = client.get("/ui/api/state")["exchanges"]
+            exchanges = client.get("/ui/api/state", "exchanges")["exchanges"]
         except Unreachable:
             if first:
                 raise
@@ -46,7 +51,7 @@ def tail(last: int, as_json: bool, once: bool, **options: Any) -> None:
         else:
             away = False
             new = [x for x in exchanges if seen.get(x["request_id"]) != x["status"]]
-            for exchange in new[-last:] if first else new:
+            for exchange in new[max(0, len(new) - last) :] if first else new:
                 _line(exchange, as_json)
             seen = {x["request_id"]: x["status"] for x in exchanges}
             first = False
@@ -67,7 +72,6 @@ def _line(exchange: dict[str, Any], as_json: bool) -> None:
             if not ended
             else exchange.get("answer") or exchange.get("error") or ""
         )
-        words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         route = f"{exchange['from']} -> {exchange['to']}"
-        click.echo(f"{at}  {exchange['status']:<19} {lasted}  {route:<32} {words[:_WIDTH]}")
+        click.echo(f"{at}  {exchange['status']:<19} {lasted}  {route:<32} {one_line(text, _WIDTH)}")
     sys.stdout.flush()

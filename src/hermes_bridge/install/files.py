@@ -50,16 +50,18 @@ class Plan:
         return "".join(_diff(change, self.home) for change in settings_first)
 
     def apply(self) -> None:
-        """Make all changes or none. Raises: CannotWrite."""
+        """Make all changes or none, also when it is interrupted. Raises: CannotWrite."""
         done: list[Change] = []
         try:
             for change in self.changes:
-                write(change.path, change.after, mode=change.mode, like=self.home)
                 done.append(change)
-        except OSError as error:
+                write(change.path, change.after, mode=change.mode, like=self.home)
+        except BaseException as error:
             for change in reversed(done):
                 with contextlib.suppress(OSError):
                     write(change.path, change.before, mode=change.mode, like=self.home)
+            if not isinstance(error, OSError):
+                raise
             raise CannotWrite(
                 f"Nothing was changed: {error.filename or self.home} cannot be written "
                 f"({error.strerror}).",

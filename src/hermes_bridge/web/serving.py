@@ -64,6 +64,11 @@ def build(
     )
     config.direct = dict(direct or {})
     take_all()
+    _load(config)
+    return Server(config)
+
+
+def _load(config: ServerConfig) -> None:
     try:
         config.load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -72,7 +77,6 @@ def build(
             hint="Check listen.tls_cert and listen.tls_key: PEM files that belong together and "
             "that this user may read.",
         ) from None
-    return Server(config)
 
 
 async def look_after(server: Server) -> None:
