@@ -91,6 +91,7 @@ def test_with_less_motion_nothing_moves_but_time_goes_on(tab: Open) -> None:
         page.locator("article.ex", has_text="still at it").wait_for()
         moving = "document.getAnimations().filter(a => a.playState === 'running').length"
         assert page.evaluate(moving) == 0
+        assert page.locator(".pulse .ring").count() == 0
         still = page.evaluate(
             """[...document.querySelectorAll('*')]
                 .filter(el => parseFloat(getComputedStyle(el).transitionDuration) > 0).length"""

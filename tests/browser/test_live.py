@@ -103,13 +103,50 @@ def test_without_the_stream_the_page_polls_and_says_so(tab: Open) -> None:
     with relay(["a-bot", "b-bot"]) as running:
         a = Bot(running, "a-bot")
         page = tab(running)
-        page.page.route("**/ui/api/events", lambda route: route.abort())
+        page.page.route("**/ui/api/events*", lambda route: route.abort())
         page.go().page.get_by_text("Polling every 3 s").wait_for()
         a.ask("nobody", "heard by polling")
         page.page.locator("article.ex", has_text="heard by polling").wait_for()
-        page.page.unroute("**/ui/api/events")
+        page.page.unroute("**/ui/api/events*")
         page.page.get_by_text("Live", exact=True).wait_for(timeout=40_000)
         page.errors.clear()
+
+
+def test_a_stream_that_says_nothing_is_given_up_for_polling(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        look = tab(running)
+        page = look.page
+        page.route("**/ui/api/events*", lambda route: None)  # a proxy that holds everything back
+        page.clock.install()
+        look.go()
+        for _ in range(60):
+            page.clock.fast_forward(3100)
+            page.wait_for_timeout(100)
+            if page.get_by_text("Polling every 3 s").is_visible():
+                break
+        page.get_by_text("Polling every 3 s").wait_for()
+        page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_stream_that_breaks_goes_on_where_it_was(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        a = Bot(running, "a-bot")
+        look = tab(running)
+        page = look.page
+        asked: list[str] = []
+        page.on("request", lambda r: asked.append(r.url) if "/ui/api/events" in r.url else None)
+        look.go()
+        page.get_by_text("No exchanges yet").wait_for()
+        a.ask("nobody", "the first")
+        page.locator("article.ex", has_text="the first").wait_for()
+        page.context.set_offline(True)
+        page.get_by_text("Connection to the relay lost.").wait_for()
+        a.ask("nobody", "meanwhile")
+        page.context.set_offline(False)
+        page.locator("article.ex", has_text="meanwhile").wait_for()
+        look.until("document.querySelector('.live').innerText === 'Live'")
+        assert "?after=" in asked[-1]
+        look.errors.clear()
 
 
 def test_a_dead_store_is_said_in_a_banner(tab: Open, tmp_path: Any) -> None:

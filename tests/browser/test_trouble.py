@@ -2,15 +2,69 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.browser.conftest import Tab
-from tests.browser.running import Bot, relay
+from tests.browser.running import PASSWORD, Bot, ended, relay
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Tab]
+
+
+def test_a_view_that_cannot_load_says_so_and_tries_again(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(ended("a-bot", "b-bot", "well?", conv="c"))
+        look = tab(running)
+        page = look.page
+        for path, api, seen in (
+            ("/ui/map?range=1h", "**/ui/api/counts*", "1 ask between"),
+            ("/ui/agents?a=b-bot", "**/ui/api/agents/b-bot", "Last errors"),
+            ("/ui/c/c", "**/ui/api/conversations/**", "well?"),
+            ("/ui?q=well", "**/ui/api/exchanges*", "1 exchange"),
+        ):
+            page.route(api, lambda route: route.abort())
+            look.go(path)
+            page.locator("main").get_by_text("Could not load this.").first.wait_for()
+            page.unroute(api)
+            page.locator("main").get_by_role("button", name="Try again").first.click()
+            page.locator("main").get_by_text(seen).first.wait_for()
+        look.errors.clear()
+
+
+def test_a_cancel_that_does_not_get_through_says_why(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"], ui={"password": PASSWORD}) as running:
+        a, b = Bot(running, "a-bot"), Bot(running, "b-bot")
+        a.ask("b-bot", "never mind")
+        b.woken()
+        look = tab(running).go()
+        page = look.page
+        page.get_by_label("Operator password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.locator(".open li").hover()
+        page.locator(".open li").get_by_role("button", name="Cancel ask").click()
+        page.route("**/cancel", lambda route: route.abort())
+        dialog = page.get_by_role("dialog", name="Cancel this ask?")
+        dialog.get_by_role("button", name="Cancel ask").click()
+        dialog.get_by_text("That did not work: The relay does not answer.").wait_for()
+        page.unroute("**/cancel")
+        dialog.get_by_role("button", name="Cancel ask").click()
+        page.locator(".toast", has_text="Ask cancelled").wait_for()
+        look.errors.clear()
+
+
+def test_an_address_that_is_malformed_or_too_old_says_so(tab: Open, tmp_path: Path) -> None:
+    with relay(db=tmp_path / "relay.db", retention_days=30) as running:
+        running.keep(ended(conv="c"))
+        look = tab(running)
+        look.go("/ui/c/%zz").page.get_by_text("No such conversation").wait_for()
+        look.page.get_by_text("It may be older than 30 days.").wait_for()
+        look.go("/ui/agents?a=ghost").page.get_by_text("No agent is called ghost.").wait_for()
+        look.go("/ui/map?a=ghost").page.get_by_text("No agent is called ghost.").wait_for()
+        look.go("/ui/c/c#r=%zz").page.locator(".turn").wait_for()
+        look.errors.clear()
 
 
 def test_a_lost_link_is_told_in_seconds(tab: Open) -> None:

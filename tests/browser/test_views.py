@@ -301,7 +301,7 @@ def test_an_ask_at_risk_is_first_and_announced(tab: Open) -> None:
         assert page.get_by_text("No sign of life for 12 s.").count() == 1
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("width", [320, 768, 1280])
 def test_no_view_scrolls_sideways(tab: Open, width: int) -> None:
     with relay(
         ["helpdesk-bot", "a-very-long-name-for-an-agent-that-is-not-cut-anywhere-else"]

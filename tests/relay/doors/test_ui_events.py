@@ -19,9 +19,11 @@ AUTH = {"authorization": f"Bearer {PASSWORD}"}
 class Stream:
     """An open stream of events."""
 
-    def __init__(self, running: Running, last: str = "", **headers: str) -> None:
+    def __init__(
+        self, running: Running, last: str = "", path: str = "/ui/api/events", **headers: str
+    ) -> None:
         self.link = HTTPConnection(running.host, timeout=10)
-        self.link.request("GET", "/ui/api/events", headers={**headers, "Last-Event-ID": last})
+        self.link.request("GET", path, headers={**headers, "Last-Event-ID": last})
         self.response: HTTPResponse = self.link.getresponse()
         self.last = last
 
@@ -45,7 +47,7 @@ class Stream:
         """Take events until one has `what`; give that."""
         while True:
             kind, _, data = self.event()
-            assert kind in ("news", "hello"), kind
+            assert kind in ("news", "hello", "alive"), kind
             if what in data:
                 return data[what]
 
@@ -89,6 +91,12 @@ def test_a_page_that_comes_back_hears_what_it_missed() -> None:
         again = Stream(running, stream.last)
         assert again.news("rows")[0]["message"] == "one"
         again.close()
+        page = Stream(running, path=f"/ui/api/events?after={stream.last}")
+        assert page.news("rows")[0]["message"] == "one", "a page cannot set the header itself"
+        page.close()
+        nothing = Stream(running, page.last)
+        assert nothing.event()[0] == "alive", "nothing was missed, and that is said at once"
+        nothing.close()
         unknown = Stream(running, "1.1")
         assert [unknown.event()[0] for _ in range(2)] == ["gap", "hello"]
         unknown.close()

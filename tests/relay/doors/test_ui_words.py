@@ -104,6 +104,14 @@ def test_what_nobody_reads_is_no_sentence() -> None:
     assert not found(code, classes() | TAGS)
 
 
+@pytest.mark.parametrize("name", sorted(p.name for p in STATIC.glob("*.js")))
+def test_scripts_are_served_without_what_only_their_authors_need(name: str) -> None:
+    source, served = (STATIC / name).read_text(), ui_assets.load().files[name].plain.decode()
+    assert [text for _, text in literals(served)] == [text for _, text in literals(source)]
+    assert [line for line, _ in literals(served)] == [line for line, _ in literals(source)]
+    assert not any("\n" in text for _, text in literals(source)), "indentation is never text"
+
+
 def test_every_word_is_used() -> None:
     """A label that no module names is dead."""
     words = (STATIC / "words.js").read_text()

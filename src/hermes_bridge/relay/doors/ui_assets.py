@@ -6,6 +6,7 @@ and browsers may keep every file for ever.
 
 import gzip
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,15 @@ class Assets(NamedTuple):
         return text.encode()
 
 
+_INDENT = re.compile(rb"^[ \t]+", re.MULTILINE)
+_COMMENT = re.compile(rb"^(?://.*|/\*\*.*\*/)$", re.MULTILINE)
+
+
+def _lean(script: bytes) -> bytes:
+    """Leave out indentation and comments on lines of their own; lines keep their numbers."""
+    return _COMMENT.sub(b"", _INDENT.sub(b"", script))
+
+
 @cache
 def load() -> Assets:
     """Read the folder."""
@@ -52,6 +62,7 @@ def load() -> Assets:
         if path.suffix == ".html":
             documents[path.name] = content.decode()
         elif path.suffix in _TYPES:
+            content = _lean(content) if path.suffix == ".js" else content
             packed = gzip.compress(content, 9, mtime=0)
             files[path.name] = Asset(_TYPES[path.suffix], content, packed)
     return Assets(f"/ui/static/{total.hexdigest()[:16]}", files, documents)

@@ -112,7 +112,7 @@ class Hub:
         watched = self._task is not None and not self._task.done()
         if not watched or len(missed) != self._count - seen or len(missed) >= _QUEUE:
             return [_GAP, here]
-        return missed
+        return missed or [_ALIVE]
 
     # Watching
 

@@ -102,7 +102,8 @@ export function agents(query, app) {
     const online = all.filter((a) => presence(a) === "online").length;
     const queued = all.reduce((n, a) => n + a.queue, 0);
     const open = store.open;
-    renew(figures, h("p", null, h("b", null, String(online)), W.online(all.length)), h("p", null, h("a", { href: "/ui?status=open" }, h("b", null, number(open)), W.open(open))), queued ? h("p", { class: "wide" }, h("a", { href: "/ui?status=queued" }, h("b", null, number(queued)), W.queued)) : "", failed ? h("p", { class: "badn" }, say.trouble.load) : !whole && h("p", { class: "dim" }, W.counting));
+    renew(figures, h("p", null, h("b", null, String(online)), W.online(all.length)), h("p", null, h("a", { href: "/ui?status=open" }, h("b", null, number(open)), W.open(open))), queued ? h("p", { class: "wide" }, h("a", { href: "/ui?status=queued" }, h("b", null, number(queued)), W.queued)) : "", failed ? h("p", { class: "badn" }, say.trouble.load) : !whole && h("p", { class: "dim" }, W.counting),
+      rows.length > 0 && view.open && !all.some((a) => a.name === view.open) && h("p", null, say.refused.unknownAgent(named(view.open))));
     if (all.length > MANY && !find.isConnected) seg.before(h("span", { class: "tools" }, find, only, worstFirst));
     only.classList.toggle("on", view.only);
     worstFirst.classList.toggle("on", view.sort === "worst");

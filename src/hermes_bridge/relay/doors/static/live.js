@@ -3,17 +3,21 @@
 import { ask, on, refresh, setHow, store, take, takeAgents, takeBeats, takeStore, tell, trim } from "./store.js";
 import { setClock } from "./time.js";
 
-const EVERY = 3000, TRIES = 3, STALE = 25000;
-let source = null, timer = 0, failed = 0, heard = 0, fetching = null, seen = "";
+// A stream speaks at once, then every ten seconds.
+const EVERY = 3000, TRIES = 3, FIRST = 8000, STALE = 25000;
+let source = null, timer = 0, failed = 0, heard = 0, opened = 0, fetching = null, seen = "";
 
 export function start() {
   document.addEventListener("visibilitychange", () => { if (!document.hidden && Date.now() - heard > STALE) again(); });
   window.addEventListener("online", again);
   window.addEventListener("offline", trouble);
-  on("tick", () => { if (store.how === "live" && Date.now() - heard > STALE) trouble(); });
+  on("tick", () => { if (store.how === "live" ? Date.now() - heard > STALE : dumb()) trouble(); });
   listen();
   return whole();
 }
+
+/** Whether the stream was opened and says nothing: something between holds it back. */
+const dumb = () => store.how === "retry" && source.readyState !== EventSource.CLOSED && heard < opened && Date.now() - opened > FIRST;
 
 /** Tries at once, whatever the plan was. */
 export function again() {
@@ -31,6 +35,7 @@ function whole() {
 
 function listen() {
   source?.close();
+  opened = Date.now();
   source = new EventSource(`/ui/api/events${seen ? `?after=${encodeURIComponent(seen)}` : ""}`);
   source.addEventListener("hello", (event) => {
     // A new stream from here on: what happened before it began is fetched (one that goes on tells what was missed).

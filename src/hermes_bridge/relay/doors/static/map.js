@@ -262,7 +262,7 @@ export function map(query, app) {
     renew(rail, h("section", { class: "panel pairs", "aria-label": name },
       h("header", null, h("a", { class: "who", href: `/ui/agents?a=${encodeURIComponent(name)}` }, square(name, agent), bdi(short(name))), h("button", { class: "icon push", "aria-label": W.clear, on: { click: () => choose(name) } }, icon("x"))),
       h("dl", { class: "figs" }, figure(W.askedOthers, number(asked), "&role=asker"), figure(W.wasAsked, number(was), "&role=target"), figure(W.heads.failed, ended ? percent(failed / ended) : say.unknown, "&status=unanswered"), figure(W.heads.median, median === undefined ? say.unknown : about(median), "&status=answered")),
-      lines.length ? [heads, h("ul", null, lines)] : nobody()),
+      lines.length ? [heads, h("ul", null, lines)] : agent ? nobody() : h("div", { class: "none" }, h("p", { class: "sub" }, say.refused.unknownAgent(named(name))))),
       asked + was ? h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(name)}&from=${FROM[view.range]}` }, W.show(number(asked + was), name)) : "");
   }
 
