@@ -90,5 +90,7 @@ def under(text: str | None, parent: str) -> str:
 
 def fields(text: str) -> dict[str, str]:
     """Give the text as the fields of a frame."""
+    if "\n" not in text:
+        return {"traceparent": text}
     names = ("traceparent", "tracestate", "baggage")
     return {name: line for name, line in zip(names, text.split("\n"), strict=False) if line}
