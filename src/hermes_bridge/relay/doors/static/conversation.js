@@ -135,7 +135,7 @@ export function conversation(id, app) {
     if (low > outline.scrollTop + outline.clientHeight) outline.scrollTop = low - outline.clientHeight;
     else if (low - item.offsetHeight < outline.scrollTop) outline.scrollTop = low - item.offsetHeight;
     describeOne(turn.row);
-    const leads = traceLink(turn.row, W.trace);
+    const leads = traceLink(turn.row, [icon("out"), W.trace]);
     if (leads) leads.className = "btn";
     renew(trace, leads);
   }

@@ -203,7 +203,7 @@ export class Row {
     return h("div", { class: "full acts" },
       h("a", { class: "go", href: exchangeLink(row) }, W.open),
       h("button", { on: { click: (event) => copy(new URL(exchangeLink(row), location.href).href, event.currentTarget, W.linkCopied) } }, icon("copy"), h("span", null, W.copyLink)),
-      traceLink(row),
+      traceLink(row, [icon("out"), W.trace]),
       copies("message", W.copyMessage), copies(row.late_at ? "late_answer" : "answer", W.copyAnswer),
       isOpen(row) && store.canCancel && this.view.cancel && h("button", { on: { click: () => this.view.cancel(row) } }, icon("cancelled"), h("span", null, W.cancel)),
       h("button", { class: "link push", "aria-expanded": "true", on: { click: () => this.view.toggle(row.request_id) } }, W.less, h("span", { class: "sr" }, say.spoken.of(row.from, row.to))));
