@@ -1,6 +1,7 @@
 """What the page asks of the ledger, on every store."""
 
 from collections.abc import Callable
+from math import ceil
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,6 +10,7 @@ from tests.browser.running import ended
 from hermes_bridge.db.base import Database
 from hermes_bridge.relay.core.exchange import MOST_MARKS, Exchange, Mark, Status
 from hermes_bridge.relay.core.roster import Agent, Roster
+from hermes_bridge.relay.doors.ui_tallies import Sum
 from hermes_bridge.relay.ledger import Ledger
 from hermes_bridge.relay.sql.reads import Cursor, Wanted, bucket_ms, bucket_of, letter, letter_ms
 from hermes_bridge.relay.sql.rows import exchange_row
@@ -158,6 +160,26 @@ def test_a_bucket_tells_a_duration_within_six_percent(ms: int) -> None:
     if ms < 100_000_000:
         assert abs(told - ms) <= max(1, ms * 0.06)
     assert 0 <= bucket_of(ms) <= 699
+
+
+@given(st.lists(st.lists(st.integers(0, 100_000), max_size=9), max_size=9), st.integers(0, 4))
+def test_a_median_is_that_of_what_was_added_and_not_taken_away(
+    pieces: list[list[int]], gone: int
+) -> None:
+    counts = Sum()
+
+    def row(times: list[int]) -> tuple[object, ...]:
+        return "a", "b", len(times), len(times), 0, 0, None, "".join(map(letter, times))
+
+    for piece in pieces:
+        counts.add(row(piece), 1)
+        counts.quantile(0.5)
+    for piece in pieces[:gone]:
+        counts.add(row(piece), -1)
+    left = sorted(letter(ms) for piece in pieces[gone:] for ms in piece)
+    for part in (0.5, 0.95, 1.0):
+        wanted = letter_ms(left[ceil(len(left) * part) - 1]) if left else None
+        assert counts.quantile(part) == wanted
 
 
 @given(st.lists(st.booleans(), max_size=400))

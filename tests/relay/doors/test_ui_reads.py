@@ -239,7 +239,8 @@ def test_a_state_can_be_short_and_tell_only_what_changed(running: Running) -> No
     a, b = Bot(running, "a-bot"), Bot(running, "b-bot")
     rid = a.ask("b-bot", "still open")["request_id"]
     b.woken()
-    running.keep(*(ended("a-bot", "b-bot", str(n), ago=600_000 - n * 1000) for n in range(20)))
+    rows = [ended("a-bot", "b-bot", str(n), ago=600_000 - n * 1000, took=1500) for n in range(20)]
+    running.keep(*rows)
     newest = running.json("/ui/api/state?rows=3")["exchanges"]
     assert [x["message"] for x in newest] == ["18", "19", "still open"]
     since = newest[1]["started_at"]

@@ -9,8 +9,10 @@ is not complete yet.
 
 import asyncio
 import contextlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from sys import intern
 from typing import NamedTuple, TypeVar
 
@@ -55,6 +57,8 @@ class Sum(msgspec.Struct):
     last_bad: tuple[str, str] = ("", "")
     """When the last exchange began that failed or was refused and its status; who asked."""
     _shown: Json | None = None
+    _letters: list[str] = msgspec.field(default_factory=list)
+    """Those of `answers` in order: there are seldom new ones."""
 
     def add(self, row: Row, times: int) -> None:
         """Add a row of `Ledger.tally`; with `times` -1 take it away again (but for the last error)."""
@@ -71,12 +75,13 @@ class Sum(msgspec.Struct):
 
     def quantile(self, part: float) -> int | None:
         """Give the duration in ms that `part` of the answers stay within."""
-        left = self.ok * part
-        for one, count in sorted(self.answers.items()):
-            left -= count
-            if count and left <= 0:
-                return letter_ms(one)
-        return None
+        if not self.ok:
+            return None
+        if len(self._letters) != len(self.answers):
+            self._letters = sorted(self.answers)
+        within = list(accumulate(map(self.answers.__getitem__, self._letters)))
+        at = bisect_left(within, self.ok * part)
+        return letter_ms(self._letters[at]) if at < len(within) else None
 
     def last_error(self, since: int) -> Json | None:
         """Give the last bad end, if it began since then."""
@@ -192,11 +197,10 @@ class Tallies:
             steps = _STEPS[-1:] if finest else _STEPS
             window = self._windows[length, finest] = _Window(steps)
         now = self._relay.clock.now()
-        until = (now // MINUTE + 1) * MINUTE
-        since = until - max(MINUTE, length // MINUTE * MINUTE)
+        since, until = _last(length, now)
         keys = list(pieces(since, until, window.steps))
+        complete = await self._fresh(keys, now)
         async with window.lock:
-            complete = await self._fresh(keys, now)
             if self._relay.clock.now() < self._down_until:
                 return show(self._from_memory(since, until))
             found = {key: self._pieces[key] for key in keys if key in self._pieces}
@@ -208,9 +212,18 @@ class Tallies:
         """Have a day and a week counted before somebody looks, and keep them so."""
         while True:
             for length in (DAY, 7 * DAY):
-                while not await self.over(length, _drawn):
+                while not await self._warm(length):
                     await asyncio.sleep(0.5 if self._relay.loaded else 5)
             await asyncio.sleep(_WARM_S)
+
+    async def _warm(self, length: int) -> bool:
+        """Come nearer to a range's counts; who looks meanwhile does not wait for their sum."""
+        now = self._relay.clock.now()
+        if now >= self._down_until and not await self._fresh(
+            list(pieces(*_last(length, now), _STEPS)), now
+        ):
+            return False
+        return await self.over(length, _drawn)
 
     async def _fresh(self, keys: Sequence[Key], now: int) -> bool:
         """Wait a moment until these pieces are counted, the newest first; give whether all are."""
@@ -337,6 +350,12 @@ def _by_start(rows: Iterable[Row]) -> dict[int, list[Row]]:
     for at, asker, target, *rest in rows:
         found.setdefault(at, []).append((intern(asker), intern(target), *rest))
     return found
+
+
+def _last(length: int, now: int) -> tuple[int, int]:
+    """Give the start and the end of the last `length` ms, in whole minutes."""
+    until = (now // MINUTE + 1) * MINUTE
+    return until - max(MINUTE, length // MINUTE * MINUTE), until
 
 
 def pieces(since: int, until: int, steps: Sequence[int]) -> Iterable[tuple[int, int]]:
