@@ -112,6 +112,11 @@ class Gateway:
         if self._task is not None:
             await self._task
 
+    def stop_reading(self) -> None:
+        """Read nothing from now on."""
+        assert self._ws is not None
+        self._ws.transport.pause_reading()
+
     def cut(self) -> None:
         """End the TCP connection without a word."""
         assert self._ws is not None

@@ -21,7 +21,12 @@ LONG_FIRST = (
     "tests/e2e/relay/test_hermes.py",
     "tests/e2e/",
     "tests/browser/",
+    "tests/connector/test_kills.py",
+    "tests/relay/core/",  # machines
+    "tests/connector/core/",
+    "tests/plugins/bridge/test_inbox_machine.py",
     "tests/connector/test_",
+    "tests/relay/doors/test_mcp_held.py",
     "tests/relay/test_",
     "tests/cli/",
     "tests/db/",

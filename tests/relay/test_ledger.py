@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.harness.waits import eventually
 
 from hermes_bridge.db.base import Database, Row
 from hermes_bridge.db.postgres import PostgresDatabase
@@ -390,7 +391,10 @@ async def test_a_deletion_waits_for_the_indexing_of_the_same_exchange(postgres_u
     async with other.transaction():
         await other.execute(put_words.sql, *put_words.args)
         deleting = asyncio.get_running_loop().create_task(ledger.forget(NOW, 10))
-        await asyncio.sleep(0.2)
+        looker = await asyncpg.connect(postgres_url)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        await eventually(lambda: looker.fetchval(waiting), "waiting for a lock")
+        await looker.close()
         assert not deleting.done()
     assert await deleting == 2
     assert await ledger.database.scan(f"SELECT 1 FROM {words.WORDS}") == []

@@ -40,6 +40,9 @@ _SINGLE = (
 )
 
 
+_RULES, _SETTINGS = Rules(), Settings()
+
+
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys of `connector:`. Periods are milliseconds."""
 
@@ -54,17 +57,17 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ws_url: str = ""
     public_url: str = ""
     cursor_flush_ms: int = 5_000
-    ping_ms: int = 15_000
-    pong_timeout_ms: int = 45_000
-    connect_timeout_ms: int = 30_000
-    operation_timeout_ms: int = 20_000
+    ping_ms: int = _SETTINGS.ping_ms
+    pong_timeout_ms: int = _SETTINGS.pong_timeout_ms
+    connect_timeout_ms: int = _SETTINGS.connect_timeout_ms
+    operation_timeout_ms: int = _SETTINGS.operation_timeout_ms
     context_timeout_ms: int = 1_000
     hello_timeout_ms: int = 15_000
     acks: bool = True
-    ack_timeout_ms: int = 30_000
-    inbox_ttl_ms: int = 24 * 3600 * 1000
-    max_replays: int = 5
-    busy_hold_ms: int = 60_000
+    ack_timeout_ms: int = _RULES.ack_timeout_ms
+    inbox_ttl_ms: int = _RULES.ttl_ms
+    max_replays: int = _RULES.max_replays
+    busy_hold_ms: int = _RULES.busy_hold_ms
     refusals_per_minute: int = 10
     max_connections: int = 1_000
     sync_every_commit: bool = False

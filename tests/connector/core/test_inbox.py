@@ -43,6 +43,24 @@ def delivered(inbox: Inbox, now: int = 0) -> list[tuple[int, int]]:
     return written
 
 
+def linked(rules: Rules = RULES) -> Inbox:
+    """An inbox whose bot has its first connection."""
+    inbox = Inbox(rules)
+    inbox.link_up("a", 1, 0)
+    return inbox
+
+
+def held() -> Inbox:
+    """The first of two messages was acknowledged, and the second waits for the final answer."""
+    inbox = linked()
+    inbox.learned("a", finals=True, types=False)
+    inbox.add(entry(1), 0)
+    inbox.add(entry(2), 0)
+    delivered(inbox, 0)
+    inbox.acked(1, 0)
+    return inbox
+
+
 def kinds(effects: list[Effect], kind: type) -> list[Effect]:
     return [each for each in effects if isinstance(each, kind)]
 
@@ -58,8 +76,7 @@ def test_a_message_waits_until_its_bot_has_a_connection() -> None:
 
 @pytest.mark.clause("relay.inbox.2")
 def test_one_message_of_a_chat_is_out_at_a_time_and_others_are_not_held_up() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     for number, channel in ((1, "room"), (2, "room"), (3, "other")):
         inbox.add(entry(number, channel=channel), 0)
     assert delivered(inbox) == [(1, 1), (3, 1)]
@@ -69,8 +86,7 @@ def test_one_message_of_a_chat_is_out_at_a_time_and_others_are_not_held_up() -> 
 
 @pytest.mark.clause("relay.inbox.3")
 def test_a_lost_connection_gives_back_what_it_did_not_acknowledge_first() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     delivered(inbox)
@@ -82,8 +98,7 @@ def test_a_lost_connection_gives_back_what_it_did_not_acknowledge_first() -> Non
 
 @pytest.mark.clause("relay.inbox.3")
 def test_a_newer_connection_takes_over_and_the_old_ones_end_changes_nothing() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     assert delivered(inbox) == [(1, 1)]
     inbox.link_up("a", 2, 0)
@@ -95,8 +110,7 @@ def test_a_newer_connection_takes_over_and_the_old_ones_end_changes_nothing() ->
 
 @pytest.mark.clause("relay.inbox.4")
 def test_silence_repeats_a_message_and_too_many_repeats_park_it() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     written = []
@@ -111,8 +125,7 @@ def test_silence_repeats_a_message_and_too_many_repeats_park_it() -> None:
 
 
 def test_nothing_is_repeated_before_its_time() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     delivered(inbox, 0)
     assert inbox.next_deadline() == 100
@@ -121,8 +134,7 @@ def test_nothing_is_repeated_before_its_time() -> None:
 
 
 def test_an_ack_that_comes_after_the_repeat_was_scheduled_still_counts() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     delivered(inbox, 0)
     inbox.link_down("a", 1, 10)
@@ -164,8 +176,7 @@ def test_an_absent_gateway_is_woken_at_most_once_a_minute() -> None:
 
 
 def test_a_claim_without_a_connection_keeps_the_place_in_the_lane() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     (deliver,) = kinds(inbox.take(), Deliver)
@@ -177,8 +188,7 @@ def test_a_claim_without_a_connection_keeps_the_place_in_the_lane() -> None:
 
 
 def test_a_delivery_is_claimed_once() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     (deliver,) = kinds(inbox.take(), Deliver)
     assert isinstance(deliver, Deliver)
@@ -187,8 +197,7 @@ def test_a_delivery_is_claimed_once() -> None:
 
 
 def test_without_acks_what_is_written_is_done() -> None:
-    inbox = Inbox(Rules(acks=False))
-    inbox.link_up("a", 1, 0)
+    inbox = linked(Rules(acks=False))
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     effects = inbox.take()
@@ -200,8 +209,7 @@ def test_without_acks_what_is_written_is_done() -> None:
 
 @pytest.mark.clause("relay.hold.1")
 def test_after_an_ack_the_chat_is_held_until_the_final_answer() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.learned("a", finals=True, types=False)
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
@@ -217,8 +225,7 @@ def test_after_an_ack_the_chat_is_held_until_the_final_answer() -> None:
 
 @pytest.mark.clause("relay.hold.1")
 def test_while_a_final_answer_is_being_posted_its_turn_still_runs() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     delivered(inbox, 0)
     inbox.acked(1, 0)
@@ -232,13 +239,7 @@ def test_while_a_final_answer_is_being_posted_its_turn_still_runs() -> None:
 
 @pytest.mark.clause("relay.hold.1")
 def test_a_hold_ends_by_itself() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
-    inbox.learned("a", finals=True, types=False)
-    inbox.add(entry(1), 0)
-    inbox.add(entry(2), 0)
-    delivered(inbox, 0)
-    inbox.acked(1, 0)
+    inbox = held()
     inbox.expire(999)
     assert delivered(inbox, 999) == []
     inbox.expire(1000)
@@ -247,8 +248,7 @@ def test_a_hold_ends_by_itself() -> None:
 
 @pytest.mark.clause("relay.hold.2")
 def test_typing_holds_a_chat_and_its_end_lets_it_go() -> None:
-    inbox = Inbox(Rules(busy_hold_ms=60_000, typing_ms=6_000))
-    inbox.link_up("a", 1, 0)
+    inbox = linked(Rules(busy_hold_ms=60_000, typing_ms=6_000))
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     delivered(inbox, 0)
@@ -264,20 +264,13 @@ def test_typing_holds_a_chat_and_its_end_lets_it_go() -> None:
 
 @pytest.mark.clause("relay.hold.3")
 def test_the_owners_stop_is_never_held() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
-    inbox.learned("a", finals=True, types=False)
-    inbox.add(entry(1), 0)
-    inbox.add(entry(2), 0)
-    delivered(inbox, 0)
-    inbox.acked(1, 0)
+    inbox = held()
     inbox.add(entry(3, urgent=True), 5)
     assert delivered(inbox, 5) == [(3, 1)]
 
 
 def test_a_gateway_that_stops_marking_its_finals_is_waited_for_once() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.learned("a", finals=True, types=False)
     for number in (1, 2, 3):
         inbox.add(entry(number), 0)
@@ -291,8 +284,7 @@ def test_a_gateway_that_stops_marking_its_finals_is_waited_for_once() -> None:
 
 
 def test_typing_before_the_ack_is_forgotten_does_not_matter() -> None:
-    inbox = Inbox(Rules(busy_hold_ms=60_000, typing_ms=6_000))
-    inbox.link_up("a", 1, 0)
+    inbox = linked(Rules(busy_hold_ms=60_000, typing_ms=6_000))
     inbox.add(entry(1), 0)
     delivered(inbox, 0)
     inbox.acked(1, 0)
@@ -307,8 +299,7 @@ def test_typing_before_the_ack_is_forgotten_does_not_matter() -> None:
 
 
 def test_a_gateway_that_shows_no_signs_is_never_held() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     inbox.add(entry(2), 0)
     delivered(inbox)
@@ -317,13 +308,7 @@ def test_a_gateway_that_shows_no_signs_is_never_held() -> None:
 
 
 def test_a_lost_connection_ends_the_hold() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
-    inbox.learned("a", finals=True, types=False)
-    inbox.add(entry(1), 0)
-    inbox.add(entry(2), 0)
-    delivered(inbox, 0)
-    inbox.acked(1, 0)
+    inbox = held()
     inbox.link_down("a", 1, 10)
     inbox.link_up("a", 2, 20)
     assert delivered(inbox, 20) == [(2, 2)]
@@ -338,8 +323,7 @@ def test_what_was_learned_of_a_gateway_can_be_read_back() -> None:
 
 
 def test_time_does_not_take_back_what_is_still_being_prepared() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1), 0)
     delivered(inbox, 0)
     inbox.expire(100)
@@ -352,8 +336,7 @@ def test_time_does_not_take_back_what_is_still_being_prepared() -> None:
 
 
 def test_a_lane_that_waits_for_two_things_is_looked_at_for_both() -> None:
-    inbox = Inbox(Rules(ack_timeout_ms=100, typing_ms=50))
-    inbox.link_up("a", 1, 0)
+    inbox = linked(Rules(ack_timeout_ms=100, typing_ms=50))
     inbox.typing("a", "room", 0)
     inbox.add(entry(1, urgent=True), 10)
     assert delivered(inbox, 10) == [(1, 1)]
@@ -365,8 +348,7 @@ def test_a_lane_that_waits_for_two_things_is_looked_at_for_both() -> None:
 
 
 def test_depth_counts_what_waits_and_what_is_out() -> None:
-    inbox = Inbox(RULES)
-    inbox.link_up("a", 1, 0)
+    inbox = linked()
     inbox.add(entry(1, at=5), 5)
     inbox.add(entry(2, at=9), 9)
     delivered(inbox)

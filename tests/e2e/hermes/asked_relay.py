@@ -1,7 +1,6 @@
 """A real relay as a subprocess, and a client that asks through it, without an event loop."""
 
 import json
-import time
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.relay import RelayProcess
+from tests.harness.waits import until
 
 TEST_LIMITS = {"ask_timeout_ms": 30_000, "ask_max_ms": 120_000, "reconnect_grace_ms": 60_000}
 """A window and a grace that outlive the start of a gateway on a busy machine; a cap that ends a stuck
@@ -77,7 +77,8 @@ class Relay(RelayProcess):
 
     def wait_online(self, *agents: str, timeout: float = 60) -> None:
         """Wait until these agents are online."""
-        end = time.monotonic() + timeout
-        while not set(agents) <= self.online():
-            assert time.monotonic() < end, f"{agents} not online: {self.online()}\n{self.log()}"
-            time.sleep(0.05)
+        until(
+            lambda: set(agents) <= self.online(),
+            lambda: f"{agents} online: {self.online()}\n{self.log()}",
+            timeout,
+        )

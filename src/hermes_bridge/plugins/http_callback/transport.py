@@ -9,7 +9,7 @@ import functools
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -187,6 +187,25 @@ def _words(error: BaseException, dial: Dial) -> str:
     return f"{dial.place.origin}: {str(text)[:200]}"
 
 
+async def attempt(
+    post: Post,
+    guard: Guard,
+    exchange: "Callable[[Post, Marks, float], Awaitable[Answer]]",
+    errors: type[Exception],
+) -> Answer:
+    """Make one exchange under a guard; a failure (`errors` are the library's) is an answer too."""
+    started = time.monotonic()
+    dial = dial_of(post, guard)
+    marks = Marks()
+    token = present_dial.set(dial)
+    try:
+        return await exchange(post, marks, started)
+    except (errors, OSError, TimeoutError, ValueError) as error:
+        return failure_of(error, dial, started, sent=marks.sent)
+    finally:
+        present_dial.reset(token)
+
+
 class AiohttpTransport:
     """The transport on aiohttp. Made and used inside one event loop."""
 
@@ -224,16 +243,7 @@ class AiohttpTransport:
 
     async def post(self, post: Post, guard: Guard) -> Answer:
         """Send one request and say what came of it."""
-        started = time.monotonic()
-        dial = dial_of(post, guard)
-        marks = Marks()
-        token = present_dial.set(dial)
-        try:
-            return await self._exchange(post, marks, started)
-        except (self._aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            return failure_of(error, dial, started, sent=marks.sent)
-        finally:
-            present_dial.reset(token)
+        return await attempt(post, guard, self._exchange, self._aiohttp.ClientError)
 
     async def _exchange(self, post: Post, marks: "Marks", started: float) -> Answer:
         limits = post.limits

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
@@ -14,9 +13,8 @@ from .transport import (
     Marks,
     Post,
     answer_of,
+    attempt,
     check_address,
-    dial_of,
-    failure_of,
     present_dial,
     printable,
     tls_context,
@@ -57,17 +55,11 @@ class HttpxTransport:
 
     async def post(self, post: Post, guard: Guard) -> Answer:
         """Send one request and say what came of it."""
-        started = time.monotonic()
-        dial = dial_of(post, guard)
-        marks = Marks()
-        token = present_dial.set(dial)
-        try:
-            async with asyncio.timeout(post.limits.total):
-                return await self._exchange(post, marks, started)
-        except (self._httpx.HTTPError, OSError, TimeoutError, ValueError) as error:
-            return failure_of(error, dial, started, sent=marks.sent)
-        finally:
-            present_dial.reset(token)
+        return await attempt(post, guard, self._in_time, self._httpx.HTTPError)
+
+    async def _in_time(self, post: Post, marks: Marks, started: float) -> Answer:
+        async with asyncio.timeout(post.limits.total):
+            return await self._exchange(post, marks, started)
 
     async def _exchange(self, post: Post, marks: Marks, started: float) -> Answer:
         httpx, limits = self._httpx, post.limits
