@@ -24,7 +24,8 @@ _T = TypeVar("_T")
 
 
 def token(name: str) -> str:
-    return f"token-of-{name}-0123456789"
+    said = name if name.isascii() else name.encode().hex()
+    return f"token-of-{said}-0123456789"
 
 
 def _agent(agent: str | dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +104,9 @@ def relay(
                 told.extend((service, asyncio.get_running_loop(), address))
                 ready.set()
 
-            service = Service(config_file.parse(json.dumps(data), {}), ready=tell)
+            service = Service(
+                config_file.parse(json.dumps(data, ensure_ascii=False), {}), ready=tell
+            )
             await service.run()
 
         try:

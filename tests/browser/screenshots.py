@@ -1,273 +1,237 @@
-"""Pictures of every view, to look at: 390, 768 and 1280 px wide, light and dark.
+"""Pictures of every view in every state, to look at: 390, 768 and 1280 px wide, light and dark.
 
-    .venv/bin/python -m tests.browser.screenshots [folder] [--docs]
+    .venv/bin/python -m tests.browser.screenshots [folder] [--docs] [--only WORD] [--width N] [--light]
 
 They go to `screenshots/` (which git ignores); with `--docs` the two of the documentation are made
-anew in `docs/screenshots/`.
+anew in `docs/screenshots/`. `--only` takes those whose name holds the word.
 """
 
-import random
+import argparse
+import os
 import shutil
-import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hermes_bridge.clock import wall_ms
-from hermes_bridge.relay.core.exchange import Exchange, Mark, Status
 from tests.browser.conftest import _FLAGS
-from tests.browser.running import PASSWORD, Bot, Running, beaten, ended, relay
+from tests.browser.running import Bot, Running, relay
+from tests.browser.scenes import CONV, HOSTILE, LONG_NAME, busy, hostile, many
 
-CONV = "019d2f0a-7b3e-7c41-9d55-2f6a8c1e0b47"
-ABOUT = {
-    "billing-bot": "invoices and credit notes",
-    "calendar-bot": "rooms and appointments",
-    "contracts-bot": "contract archive",
-    "daniel-bot": "answers HR and site questions",
-    "deploy-bot": "releases and rollbacks",
-    "facilities-bot": "rooms, docks, badges",
-    "helpdesk-bot": "first line for employees",
-    "hr-bot": "people data, contracts, leave",
-    "inventory-bot": "stock and deliveries",
-    "legal-bot": "terms and reviews",
-    "oncall-bot": "incidents and pages",
-    "payroll-bot": "pay runs and payslips",
-    "research-bot": "reads and sums up",
-    "sales-bot": "offers and orders",
-    "travel-bot": "trips and expenses",
-    "wiki-bot": "internal handbook",
-}
-PAIRS = [
-    ("helpdesk-bot", "daniel-bot", 40, 1),
-    ("helpdesk-bot", "wiki-bot", 30, 0),
-    ("helpdesk-bot", "contracts-bot", 9, 4),
-    ("helpdesk-bot", "inventory-bot", 14, 0),
-    ("hr-bot", "helpdesk-bot", 10, 0),
-    ("sales-bot", "helpdesk-bot", 8, 1),
-    ("daniel-bot", "helpdesk-bot", 7, 0),
-    ("hr-bot", "payroll-bot", 18, 0),
-    ("daniel-bot", "calendar-bot", 16, 0),
-    ("sales-bot", "inventory-bot", 26, 0),
-    ("sales-bot", "legal-bot", 5, 1),
-    ("legal-bot", "contracts-bot", 10, 2),
-    ("research-bot", "wiki-bot", 33, 1),
-    ("oncall-bot", "deploy-bot", 13, 0),
-    ("deploy-bot", "oncall-bot", 9, 2),
-    ("travel-bot", "calendar-bot", 7, 0),
-    ("billing-bot", "payroll-bot", 4, 0),
-]
-SMALL_TALK = [
-    ("Which printer on floor 2 takes A3?", "P-217, next to the lift. It has paper."),
-    ("Is ticket 4290 still open?", "Closed yesterday at 17:40 by Mara."),
-    ("What is the limit for travel without approval?", "400 EUR a trip, hotel included."),
-]
+SIZES = [(1280, 800), (768, 1024), (390, 844)]
+DOCS = ("exchanges", "conversation")
+Act = Callable[[Any], None]
 
 
-def past() -> list[Exchange]:
-    dice = random.Random(3)
-    rows = []
-    for asker, target, count, failed in PAIRS:
-        for n in range(count):
-            question, answer = dice.choice(SMALL_TALK)
-            status = Status.TIMEOUT if n < failed else Status.OK
-            took = 120_000 if n < failed else int(dice.lognormvariate(9, 0.9))
-            more = {} if n < failed else {"answer": answer}
-            at = dice.randint(400_000, 3_500_000)
-            rows.append(ended(asker, target, question, ago=at, took=took, status=status, **more))
-    return rows
-
-
-def story() -> list[Exchange]:
-    badge = ended(
-        "helpdesk-bot",
-        "daniel-bot",
-        "A new colleague in the Lyon office starts on Monday. Which badge profile does she need, "
-        "and who signs for building B after 20:00?",
-        conv=CONV,
-        ago=330_000,
-        took=48_200,
-        answer="Profile LYO-2: floors 1 to 4 and the car park. Building B after 20:00 is not part "
-        "of it; the site manager signs form F-114, usually within a day. I have put both links "
-        "into ticket 4312 and set the start date to 30 March.",
+def fonts(folder: Path) -> dict[str, str | float | bool]:
+    """Make Chromium wear Inter where a page asks for the system's font, if it is there."""
+    name = folder / "fonts.conf"
+    name.write_text(
+        "<?xml version='1.0'?><fontconfig><include>/etc/fonts/fonts.conf</include>"
+        + "".join(
+            f"<match><test name='family'><string>{asked}</string></test><edit name='family' "
+            "mode='prepend' binding='strong'><string>Inter</string></edit></match>"
+            for asked in ("system-ui", "sans-serif", "sans")
+        )
+        + "</fontconfig>"
     )
-    badge.marks, badge.beats, badge.taken_at = [5000 * n for n in range(1, 10)], 9, badge.at + 300
-    form = ended(
-        "helpdesk-bot",
-        "daniel-bot",
-        "Is the form signed yet? She asks for a date.",
-        conv=CONV,
-        ago=262_000,
-        took=124_000,
-        status=Status.TIMEOUT,
-        late_answer="Not yet. The site manager is back on Thursday; I asked for an answer by noon.",
-    )
-    form.attempt = 2
-    beaten(form, (Mark.BEAT, 4000), (Mark.LOST, 42_000), (Mark.BACK, 46_000), (Mark.AGAIN, 46_000))
-    form.late_at, form.fetched_at = form.ended_at + 42_000, form.ended_at + 68_000
-    noon = ended(
-        "helpdesk-bot",
-        "daniel-bot",
-        "May I tell her Thursday noon?",
-        conv=CONV,
-        ago=62_000,
-        took=6_000,
-    )
-    noon.answer, noon.marks, noon.beats = "Yes, noon is safe.", [5000], 1
-    dock = ended(
-        "daniel-bot",
-        "facilities-bot",
-        "Is the loading dock of building B free on Monday from 08:00 to 10:00? Two pallets of desks "
-        "arrive and the driver needs a name, a phone number that somebody answers before eight, "
-        "and a place where the pallets may stay until noon.",
-        ago=300_000,
-        took=120_000,
-        status=Status.TIMEOUT,
-        late_answer="Yes, dock 2 is free until 11:00. I have reserved it under your name.",
-    )
-    dock.late_at = dock.ended_at + 50_000
-    lock = ended(
-        "deploy-bot",
-        "oncall-bot",
-        "May I roll back release 118 while the incident is open?",
-        ago=355_000,
-        took=0,
-        status=Status.WOULD_DEADLOCK,
-        reason="oncall-bot, deploy-bot",
-    )
-    stock = ended(
-        "sales-bot",
-        "inventory-bot",
-        "How many units of SKU 20-441 can ship this week, and from which site? The customer in Lille "
-        "takes a partial delivery if the rest follows before the end of the month.",
-        ago=75_000,
-        took=8_100,
-        answer="312 in Lyon and 40 in Nantes. 60 more are expected on Thursday. If Lille takes 300 now, "
-        "the rest can leave on Friday; I have put a hold of two days on both lots.",
-    )
-    stock.marks, stock.beats, stock.taken_at = [5000], 1, stock.at + 300
-    printers = ended(
-        "helpdesk-bot",
-        "contracts-bot",
-        "When does the maintenance contract for the printers on floor 3 end?",
-        ago=390_000,
-        took=30_000,
-        status=Status.AGENT_OFFLINE,
-    )
-    return [badge, form, noon, dock, lock, stock, printers]
+    return {**os.environ, "FONTCONFIG_FILE": str(name)}
 
 
-def live(running: Running) -> None:
-    """Four open asks: one silent for long, two lively, one queued."""
-    bots = {n: Bot(running, n) for n in ABOUT if n not in ("contracts-bot", "travel-bot")}
-    running.before_end.append(lambda: [bot.close() for bot in bots.values()])
-    running.drained()
+class Camera:
+    """Takes pictures of pages in one width and scheme."""
 
-    def ask(
-        asker: str, target: str, text: str, note: str, age: int, silent: int, **more: Any
-    ) -> None:
-        rid = bots[asker].ask(target, text, **more)["request_id"]
-        if target not in bots:
+    def __init__(self, browser: Any, given: argparse.Namespace, size: tuple[int, int], scheme: str):
+        self.given, self.size, self.scheme = given, size, scheme
+        self.again: Callable[[], None] = lambda: None
+        width, height = size
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            has_touch=width < 640,
+            is_mobile=width < 640,
+        )
+        self.page = self.context.new_page()
+        self.trouble: list[str] = []
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("console", self._console)
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error":
+            self.trouble.append(message.text)
+
+    def take(self, name: str, address: str, act: Act | None = None, wait: int = 700) -> None:
+        """Go to an address, do something there, and keep what is seen."""
+        if self.given.only not in name:
             return
-        bots[target].woken()
-        bots[target].beat(rid, note)
-
-        def settle() -> None:
-            x = running.relay.book.get(rid)
-            assert x is not None
-            now = running.relay.clock.now()
-            x.at, x.sent_at, x.taken_at = now - age, now - age + 20, now - age + 300
-            x.marks = [t + 1 for t in range(5000, age - silent + 1, 5000)]
-            x.beats, x.heard_at = len(x.marks), now - silent
-            x.deadline = now - silent + x.window
-            running.relay.journal.note(x)
-
-        running.call(settle)
-
-    ask(
-        "research-bot",
-        "wiki-bot",
-        "Sum up what the handbook says about remote work from outside the EU, with the sections.",
-        "Searching",
-        374_000,
-        97_000,
-    )
-    ask(
-        "hr-bot",
-        "payroll-bot",
-        "Which February payslips still carry the old transport allowance? I need the list with the "
-        "difference per person before the 15:00 run.",
-        "Reading the payroll ledger",
-        48_000,
-        3_000,
-    )
-    ask(
-        "oncall-bot",
-        "deploy-bot",
-        "Is release 118 on all nodes?",
-        "Second tool call",
-        12_000,
-        1_000,
-    )
-    bots["legal-bot"].ask(
-        "contracts-bot", "Please send the signed annex of the lease.", if_offline="queue"
-    )
-    bots["facilities-bot"].close()
-    running.drained()
+        self.again()
+        self.context.set_offline(False)
+        self.page.unroute_all()
+        self.page.goto(address)
+        self.page.wait_for_timeout(wait)
+        if act:
+            act(self.page)
+            self.page.wait_for_timeout(300)
+        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        if wide > 0:
+            print(f"{name} at {self.size[0]}: {wide} px too wide")
+        for line in self.trouble:
+            print(f"{name} at {self.size[0]}: {line}")
+        self.trouble.clear()
+        file = self.given.folder / f"{name}-{self.size[0]}-{self.scheme}.png"
+        self.page.screenshot(path=file)
+        if self.given.docs and name in DOCS and self.size[0] == 1280 and self.scheme == "light":
+            shutil.copy(file, Path("docs/screenshots") / f"{name}.png")
 
 
-def shoot(folder: Path, docs: bool) -> None:
+def unfold(text: str) -> Act:
+    def act(page: Any) -> None:
+        row = page.locator("article.ex", has_text=text).first
+        row.click(position={"x": 200, "y": 8})
+        page.mouse.move(page.viewport_size["width"] - 2, 5)
+        page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+
+    return act
+
+
+def press(*names: str) -> Act:
+    def act(page: Any) -> None:
+        for name in names:
+            page.get_by_role("button", name=name).locator("visible=true").first.click()
+
+    return act
+
+
+def keys(*pressed: str) -> Act:
+    def act(page: Any) -> None:
+        for key in pressed:
+            page.keyboard.press(key)
+
+    return act
+
+
+def offline(page: Any) -> None:
+    page.route("**/ui/api/**", lambda route: route.abort())
+    page.context.set_offline(True)
+    page.locator(".banner").wait_for(timeout=40_000)
+
+
+def wrong(page: Any) -> None:
+    page.get_by_label("Operator password").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("Wrong password").wait_for()
+
+
+def busy_views(camera: Camera, running: Running) -> None:
+    at = running.address
+    running.service._ui.access._tries.clear()
+    camera.take("login", f"{at}/ui")
+    camera.take("login-wrong", f"{at}/ui", wrong)
+    session = running.service._ui.access.new_session()
+    cookie = {"name": "hermes_bridge_session", "value": session, "url": at}
+    camera.context.add_cookies([cookie])
+    camera.take("exchanges", f"{at}/ui", unfold("SKU 20-441 can ship"))
+    camera.take("exchanges-late", f"{at}/ui?status=timeout,would_deadlock,agent_offline")
+    camera.take("exchanges-search", f"{at}/ui?q=thursday+noon&agent=helpdesk-bot&from=-7d")
+    camera.take("exchanges-new", f"{at}/ui", asks(running))
+    camera.take("exchanges-none", f"{at}/ui?agent=daniel-bot&with=legal-bot&from=-7d")
+    camera.take("exchanges-link-lost", f"{at}/ui", offline)
+    for name in ("Agent", "Status", "Time"):
+        camera.take(f"menu-{name.lower()}", f"{at}/ui", press(f"{name} A"))
+    camera.take("cancel", f"{at}/ui", press("Cancel ask"))
+    camera.take("keys", f"{at}/ui", keys("?"))
+    camera.take("focus", f"{at}/ui", keys("Tab", "Tab", "j", "j"))
+    camera.take("conversation", f"{at}/ui/c/{CONV}")
+    camera.take("conversation-end", f"{at}/ui/c/{CONV}", lambda p: p.evaluate("scrollTo(0, 9e9)"))
+    camera.take("conversation-missing", f"{at}/ui/c/nothing")
+    camera.take("agents", f"{at}/ui/agents")
+    camera.take("agent", f"{at}/ui/agents?a=daniel-bot&range=24h")
+    camera.take("map", f"{at}/ui/map?a=helpdesk-bot", wait=1200)
+    camera.take("map-all", f"{at}/ui/map", wait=1200)
+    camera.take("map-table", f"{at}/ui/map?as=table", wait=1200)
+
+
+def quiet_views(camera: Camera, running: Running) -> None:
+    for name, path in (("exchanges", ""), ("agents", "/agents"), ("map", "/map"), ("none", "/x")):
+        camera.take(f"quiet-{name}", f"{running.address}/ui{path}")
+
+
+def hostile_views(camera: Camera, running: Running) -> None:
+    at = running.address
+    camera.take("hostile-exchanges", f"{at}/ui")
+    camera.take("hostile-unfolded", f"{at}/ui", unfold("a line"))
+    camera.take("hostile-conversation", f"{at}/ui/c/{HOSTILE}")
+    camera.take("hostile-agent", f"{at}/ui/agents?a={LONG_NAME}")
+    camera.take("hostile-map", f"{at}/ui/map?a={LONG_NAME}", wait=1200)
+    camera.take("connector", f"{at}/ui/connector")
+
+
+def many_views(camera: Camera, running: Running) -> None:
+    at = running.address
+    camera.take("many-exchanges", f"{at}/ui")
+    camera.take("many-agents", f"{at}/ui/agents", wait=1500)
+    camera.take("many-map", f"{at}/ui/map", wait=1500)
+    camera.take("many-map-one", f"{at}/ui/map?a=legal-par", wait=1500)
+
+
+def asks(running: Running) -> Act:
+    """New exchanges wait behind a pill while a row is unfolded."""
+
+    def act(page: Any) -> None:
+        unfold("SKU 20-441 can ship")(page)
+        asker = Bot(running, "facilities-bot")
+        for _ in range(3):
+            asker.ask("nobody", "Which badge opens the cellar?")
+        asker.close()
+        page.locator(".new").wait_for()
+
+    return act
+
+
+def shoot(given: argparse.Namespace) -> None:
     from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium") or shutil.which("chromium-browser")
-    agents = [{"name": n, "description": d} for n, d in ABOUT.items()]
-    with relay(agents, ui={"password": PASSWORD}) as running, sync_playwright() as play:
-        running.keep(*past(), *story())
-        live(running)
-        browser = play.chromium.launch(executable_path=path, args=_FLAGS)
-        session = running.service._ui.access.new_session()
-        cookie = {"name": "hermes_bridge_session", "value": session, "url": running.address}
-        for scheme in ("light", "dark"):
-            for width, height in ((1280, 800), (768, 1024), (390, 844)):
-                context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scheme
-                )
-                page = context.new_page()
-                page.goto(running.address + "/ui")
-                page.get_by_label("Operator password").fill("wrong")
-                page.screenshot(path=folder / f"login-{width}-{scheme}.png")
-                context.add_cookies([cookie])
-                for name, address in (
-                    ("exchanges", "/ui"),
-                    ("conversation", f"/ui/c/{CONV}"),
-                    ("agents", "/ui/agents"),
-                    ("agent", "/ui/agents?a=daniel-bot&range=24h"),
-                    ("map", "/ui/map?a=helpdesk-bot"),
-                ):
-                    page.goto(running.address + address)
-                    page.wait_for_timeout(1500)
-                    if name == "exchanges":
-                        row = page.locator(
-                            "article.ex", has_text="SKU 20-441 can ship this week, and"
-                        )
-                        row.click(position={"x": 300, "y": 10})
-                        page.mouse.move(width - 2, 5)
-                        page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
-                        page.wait_for_timeout(300)
-                    target = folder / f"{name}-{width}-{scheme}.png"
-                    page.screenshot(path=target)
-                    if (
-                        docs
-                        and width == 1280
-                        and scheme == "light"
-                        and name in ("exchanges", "conversation")
-                    ):
-                        shutil.copy(target, Path("docs/screenshots") / f"{name}.png")
-                context.close()
+    schemes = ("light",) if given.light else ("light", "dark")
+    views = [(s, c) for s in SIZES if given.width in (0, s[0]) for c in schemes]
+    with tempfile.TemporaryDirectory() as made, sync_playwright() as play:
+        worn = None if given.plain else fonts(Path(made))
+        browser = play.chromium.launch(executable_path=path, args=_FLAGS, env=worn)
+
+        def each(
+            look: Callable[[Camera, Running], None], running: Running, again: Any = None
+        ) -> None:
+            for size, scheme in views:
+                camera = Camera(browser, given, size, scheme)
+                camera.again = again or camera.again
+                look(camera, running)
+                camera.context.close()
+
+        if "busy" in given.scenes:
+            with busy() as (running, again):
+                each(busy_views, running, again)
+        if "quiet" in given.scenes:
+            with relay(["a-bot", "b-bot"]) as running:
+                each(quiet_views, running)
+        if "hostile" in given.scenes:
+            with hostile() as running:
+                each(hostile_views, running)
+        if "many" in given.scenes:
+            with many() as running:
+                each(many_views, running)
         browser.close()
-    print(f"{wall_ms()}: {len(list(folder.glob('*.png')))} pictures in {folder}")
+    print(f"{len(list(given.folder.glob('*.png')))} pictures in {given.folder}")
 
 
 if __name__ == "__main__":
-    names = [name for name in sys.argv[1:] if not name.startswith("-")]
-    into = Path(names[0] if names else "screenshots")
-    into.mkdir(parents=True, exist_ok=True)
-    shoot(into, "--docs" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("screenshots"))
+    parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--scenes", default="busy,quiet,hostile,many")
+    parser.add_argument("--width", type=int, default=0)
+    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="the machine's own font, not Inter")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    shoot(given)

@@ -301,29 +301,6 @@ def test_an_ask_at_risk_is_first_and_announced(tab: Open) -> None:
         assert page.get_by_text("No sign of life for 12 s.").count() == 1
 
 
-@pytest.mark.parametrize("width", [320, 768, 1280])
-def test_no_view_scrolls_sideways(tab: Open, width: int) -> None:
-    with relay(
-        ["helpdesk-bot", "a-very-long-name-for-an-agent-that-is-not-cut-anywhere-else"]
-    ) as running:
-        long = "a-very-long-name-for-an-agent-that-is-not-cut-anywhere-else"
-        x = late()
-        x.asker, x.target = "helpdesk-bot", long
-        running.keep(x, ended(long, "helpdesk-bot", "W" * 300, ago=2000, answer="x" * 900))
-        page = tab(running, viewport={"width": width, "height": 844})
-        for path in (
-            "/ui",
-            f"/ui/c/{CONV}",
-            f"/ui/agents?a={long}",
-            "/ui/map",
-            f"/ui/map?a={long}",
-        ):
-            page.go(path).page.locator(".page").wait_for()
-            page.page.wait_for_timeout(400)
-            wide = page.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0, (path, wide)
-
-
 def test_landmarks_names_and_live_regions_are_there(tab: Open) -> None:
     with relay(["a-bot", "b-bot"]) as running:
         running.keep(ended("a-bot", "b-bot", "well?", took=48_200))

@@ -1,6 +1,6 @@
 // The view Agents: one row each; one unfolded with what is configured, its errors and its links.
 
-import { arrange, bdi, fill, h, icon, keepFocus, renew, selected } from "./dom.js";
+import { arrange, bdi, fill, h, icon, keepFocus, renew, says, selected } from "./dom.js";
 import { drawOpen, newPulse } from "./pulse.js";
 import { percent } from "./rail.js";
 import { exchangeLink } from "./row.js";
@@ -33,9 +33,9 @@ export function agents(query, app) {
   const body = h("tbody"), heads = h("tr"), cards = h("ul", { class: "bots" });
   const none = h("div", { hidden: true });
   const table = h("section", { class: "panel wide", "aria-label": say.views.agents }, h("table", { class: "table" }, h("thead", null, heads), body), none);
-  const el = h("div", { class: "page" }, sum, table, h("section", { class: "panel phone", "aria-label": say.views.agents }, cards));
+  const el = h("div", { class: "page waiting" }, sum, table, h("section", { class: "panel phone", "aria-label": say.views.agents }, cards));
   const narrow = matchMedia("(max-width: 639px)");
-  let rows = [], whole = true, failed = false, due = 0, closed = false, detail = null, revealed = !view.open;
+  let rows = [], whole = true, failed = false, told = false, due = 0, closed = false, detail = null, revealed = !view.open;
   const lines = new Map(), pulses = new Map();
 
   function address() {
@@ -56,6 +56,7 @@ export function agents(query, app) {
     const found = await ask(`/ui/api/agents?range=${range}`).catch(() => null);
     if (closed || range !== view.range) return;
     failed = !found;
+    told = true;
     if (found) {
       if (!found.complete) due = Date.now() + 700;
       rows = found.agents;
@@ -98,6 +99,7 @@ export function agents(query, app) {
   sum.append(h("h1", null, say.views.agents), figures, seg);
 
   function draw() {
+    if (told && (detail || !view.open)) el.classList.remove("waiting");
     const all = rows.length ? rows : [...store.agents.values()].map((a) => ({ ...a, counts: { asks: 0, open: 0, answered: null, median: null }, asks_out: 0, queue: 0, pending: true }));
     const online = all.filter((a) => presence(a) === "online").length;
     const queued = all.reduce((n, a) => n + a.queue, 0);
@@ -219,7 +221,7 @@ export function agents(query, app) {
         pair(W.rate, found.rate_per_minute ? W.perMinute(number(found.rate_per_minute)) : W.noLimit), pair(W.pending, W.upTo(number(found.max_pending))),
         pair(W.held, W.upTo(took(found.hold_ms))), a.client ? pair(W.client, h("span", { class: "mono" }, a.client)) : [], a.protocol ? pair(W.protocol, String(a.protocol)) : [],
         h("dt", null), h("dd", null, h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(a.name)}` }, W.exchanges), h("a", { class: "more", href: `/ui/map?a=${encodeURIComponent(a.name)}` }, W.onMap))),
-      h("div", null, h("h3", null, W.errors), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", null, when(row.started_at)), badge(row, now()), h("span", null, W.askedBy(named(row.from))), h("span", { class: "cut", dir: "auto" }, row.error ?? row.message))))) : h("p", { class: "dim" }, W.noErrors)),
+      h("div", null, h("h3", null, W.errors), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", null, when(row.started_at)), badge(row, now()), h("span", null, W.askedBy(named(row.from))), h("span", { class: "cut", dir: "auto" }, says((row.error ?? row.message).slice(0, 200))))))) : h("p", { class: "dim" }, W.noErrors)),
       h("div", null, h("h3", null, W.links), found.links.length ? h("ul", { class: "errors" }, found.links.map((link) => h("li", null, h("span", { class: "num" }, stamp(link.since).replace(/\.\d+$/, "")), h("span", null, link.until ? W.lasted(age(link.until - link.since), link.superseded) : W.lasts), h("span", { class: "cut mono" }, link.client || W.byProtocol(link.protocol))))) : h("p", { class: "dim" }, W.noErrors)));
   }
 

@@ -87,7 +87,7 @@ function show({ back = false } = {}) {
   view.key = key();
   find.value = query.get("q") ?? "";
   document.title = say.title(view.title);
-  for (const tab of tabs) tab.dataset.tab === (view.tab ?? "none") ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
+  for (const tab of tabs) tab.dataset.tab === (view.under ?? view.tab ?? "none") ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
   main.replaceChildren(view.el);
   scrollTo({ top: 0 });
   view.shown?.(Boolean(again_));
@@ -130,7 +130,7 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 
 const live = h("p", { class: "live", data: { how: "live" } }, h("span", null, say.bar.how.live));
 const find = h("input", { type: "search", placeholder: say.bar.search, "aria-label": say.bar.search, maxlength: 200, autocomplete: "off", spellcheck: "false" });
-const leave = h("button", { class: "icon", "aria-label": say.bar.logOut, title: say.bar.logOut, hidden: true, on: { click: async () => {
+const leave = h("button", { class: "icon", "aria-label": say.bar.logOut, title: say.bar.logOut, hidden: !kept("signed"), on: { click: async () => {
   await change("/ui/logout").catch(() => null);
   location.assign("/ui/login");
 } } }, icon("exit"));
@@ -153,7 +153,7 @@ labelTheme();
 
 const count = h("span", { class: "count" });
 const tabs = [["exchanges", "/ui", "list"], ["agents", "/ui/agents", "bots", count], ["map", "/ui/map", "net"], ["connector", "/ui/connector", "plug"]].map(([name, href, shape, more]) => h("a", { href, data: { tab: name } }, icon(shape), say.views[name], more));
-tabs[3].hidden = true;
+tabs[3].hidden = !kept("connector");
 const bar = document.querySelector(".bar");
 bar.append(h("div", null,
   h("a", { class: "brand", href: "/ui" }, icon("mark"), h("span", null, say.product)),
@@ -218,9 +218,11 @@ document.addEventListener("keydown", (event) => {
 let lostBefore = null, lostNote = "";
 function trouble() {
   const lines = [];
-  live.dataset.how = store.how;
-  live.firstChild.textContent = say.bar.how[store.how];
-  if (store.how === "retry" && store.ready) {
+  // Before the first try has failed nothing is lost yet.
+  const how = store.how === "retry" && !store.nextTry ? "live" : store.how;
+  live.dataset.how = how;
+  live.firstChild.textContent = say.bar.how[how];
+  if (how === "retry" && store.ready) {
     const wait = Math.max(0, Math.ceil((store.nextTry - Date.now()) / 1000));
     lines.push(["cut", store.restarting ? say.trouble.restarting : say.trouble.lost, say.trouble.asOf(hms(store.asOf), wait), h("button", { class: "btn tiny push", on: { click: again } }, say.trouble.tryNow)]);
   }
@@ -240,7 +242,13 @@ on("store", () => {
   if (store.store.up) lostBefore ??= lost;
   trouble();
 });
-on("state", () => { leave.hidden = !store.signedIn; tabs[3].hidden = !store.connector; });
+on("state", () => {
+  // Remembered, so that the bar stands at once as it did last time.
+  keep("signed", store.signedIn ? "yes" : null);
+  keep("connector", store.connector ? "yes" : null);
+  leave.hidden = !store.signedIn;
+  tabs[3].hidden = !store.connector;
+});
 on("agents", () => { count.textContent = String(store.agents.size); });
 
 // The one timer of the page.

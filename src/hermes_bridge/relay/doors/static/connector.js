@@ -44,17 +44,20 @@ export function connector() {
     renew(sum, h("h1", null, say.views.connector), h("p", null, h("b", null, String(up)), W.accounts(found.identities.length)),
       h("p", null, h("b", null, String(found.connections)), W.gateways(found.connections)),
       found.store === "down" ? state("bad", "timeout", W.store) : "");
-    if (!selected(box)) renew(box, h("table", { class: "table" },
+    if (!selected(box)) renew(box, h("table", { class: "table stack" },
       h("thead", null, h("tr", null, Object.entries(W.heads).map(([key, name]) => h("th", { class: NUMBERS.has(key) ? "n" : null }, h("button", { disabled: true }, name))))),
       h("tbody", null, found.identities.map(line))));
   }
 
+  /** One cell; on a phone, where the heads are not seen, it says itself what it is. */
+  const cell = (key, kind, ...content) => h("td", { class: kind, data: { head: W.heads[key] } }, ...content);
+
   const line = (row) => h("tr", null,
     h("td", null, h("span", { class: "who" }, square(row.bot, null, "l"), h("span", { class: "label" }, bdi(row.bot), h("p", null, row.platform)))),
-    h("td", { class: "lnk" }, row.account === "online" ? W.online : state("warn", "cut", row.account), row.reason && h("span", null, bdi(row.reason))),
-    h("td", { class: "lnk" }, row.gateway === "connected" ? W.connected : state("off", "away", W.absent)),
-    h("td", { class: "n" }, String(row.channels ?? say.unknown)), h("td", { class: `n${row.inbox ? "" : " dim"}` }, String(row.inbox)),
-    h("td", { class: "n" }, row.oldest_ms ? age(row.oldest_ms) : say.unknown), h("td", { class: "err" }, row.last_error ? bdi(row.last_error) : h("span", { class: "dim" }, say.unknown)));
+    cell("account", "lnk", row.account === "online" ? W.online : state("warn", "cut", row.account.charAt(0).toUpperCase() + row.account.slice(1)), row.reason && h("span", null, bdi(row.reason))),
+    cell("gateway", "lnk", row.gateway === "connected" ? W.connected : state("off", "away", W.absent)),
+    cell("channels", "n", String(row.channels ?? say.unknown)), cell("inbox", `n${row.inbox ? "" : " dim"}`, String(row.inbox)),
+    cell("oldest", "n", row.oldest_ms ? age(row.oldest_ms) : say.unknown), cell("error", "err long", row.last_error ? bdi(row.last_error) : h("span", { class: "dim" }, say.unknown)));
 
   load();
   return { el, title: say.views.connector, tab: "connector", tick() { if (Date.now() > due && !document.hidden) load(); }, close() { closed = true; } };

@@ -1,6 +1,6 @@
 // The view Conversation: a thread of exchanges, its outline, and the details of the one in view.
 
-import { arrange, bdi, decoded, h, icon, keepFocus, renew, selected } from "./dom.js";
+import { arrange, bdi, cut, decoded, h, icon, keepFocus, renew, says, selected } from "./dom.js";
 import { dots } from "./exchanges.js";
 import { drawDone, drawOpen, newPulse } from "./pulse.js";
 import { copy, countdown, exchangeLink, longText, traceLink } from "./row.js";
@@ -29,7 +29,7 @@ export function conversation(id, app) {
     h("section", { class: "panel", "aria-label": W.outline }, h("header", null, h("h2", null, say.feed.name), turnCount), outline),
     h("section", { class: "panel", "aria-label": W.details }, h("header", null, h("h2", null, W.details)), details));
   const cols = h("div", { class: "cols tail" }, h("div", null, older, thread), rail);
-  const el = h("div", { class: "page" }, h("a", { class: "back", href: "/ui" }, icon("back"), say.views.exchanges), head, cols, pill);
+  const el = h("div", { class: "page waiting" }, h("a", { class: "back", href: "/ui" }, icon("back"), say.views.exchanges), head, cols, pill);
   let nameless = !store.ready, first = "", inView = null, unseen = 0, loaded = false, counted = 0, before = "";
 
   async function load() {
@@ -37,7 +37,7 @@ export function conversation(id, app) {
       const found = await ask(`/ui/api/conversations/${encodeURIComponent(id)}?cut=${CUT}`);
       take(found.exchanges);
       counted = found.turns;
-      if (!found.exchanges.length) { missing(); return; }
+      if (!found.exchanges.length) { missing(); el.classList.remove("waiting"); return; }
       loaded = true;
       if (!turns.size || !found.more) rest(found);
       for (const row of found.exchanges) show(store.rows.get(row.request_id));
@@ -46,6 +46,7 @@ export function conversation(id, app) {
     } catch {
       thread.replaceChildren(h("div", { class: "none" }, h("p", null, say.trouble.load, " ", h("button", { class: "link", on: { click: load } }, say.trouble.again))));
     }
+    el.classList.remove("waiting");
   }
 
   /** What is said about exchanges that are not here yet. */
@@ -102,7 +103,7 @@ export function conversation(id, app) {
     watch.observe(turn.el);
     const number = turns.size;
     const known = h("span", { class: "r" });
-    const item = h("li", null, h("a", { href: `#r=${encodeURIComponent(row.request_id)}`, on: { click: (event) => { event.preventDefault(); history.replaceState(history.state, "", event.currentTarget.href); marked(); } } }, h("span", { class: "n" }, String(number)), h("p", { dir: "auto" }, row.message.slice(0, 120)), known));
+    const item = h("li", null, h("a", { href: `#r=${encodeURIComponent(row.request_id)}`, on: { click: (event) => { event.preventDefault(); history.replaceState(history.state, "", event.currentTarget.href); marked(); } } }, h("span", { class: "n" }, String(number)), h("p", { dir: "auto" }, says(cut(row.message, 120) ?? row.message)), known));
     turn.outline = { item, known };
     outline.append(item);
     turn.mark();
@@ -185,7 +186,7 @@ export function conversation(id, app) {
   addEventListener("scroll", reach, { passive: true });
   load();
   return {
-    el, pill, title: say.views.conversation, inHand: () => inView?.row ?? null,
+    el, pill, title: say.views.conversation, under: "exchanges", inHand: () => inView?.row ?? null,
     /** Goes so many exchanges on. */
     move(step) {
       const all = [...turns.keys()], next = all[all.indexOf(inView?.row.request_id) + step];

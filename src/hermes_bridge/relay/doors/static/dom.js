@@ -32,7 +32,7 @@ function set(element, props) {
 export const fill = (element, ...children) => element.replaceChildren(...flat(children));
 
 const flat = (children) =>
-  children.flat(2).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
 
 const FOCUSABLE = "a[href], button, input, summary, [tabindex]";
 

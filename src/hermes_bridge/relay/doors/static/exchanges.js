@@ -27,7 +27,7 @@ export function exchanges(query, app) {
   const hour = lastHour((n) => { total = n; counted(); });
   const list = h("section", { class: "panel", "aria-label": W.name }, feed.el);
   const rail = h("aside", { class: "rail", "aria-label": say.rail.name }, asks.el, hour.el);
-  const el = h("div", { class: "page" }, strip.el, h("div", { class: "cols" }, list, rail));
+  const el = h("div", { class: store.ready ? "page" : "page waiting" }, strip.el, h("div", { class: "cols" }, list, rail));
   // The order of focus is the order on the screen.
   const narrow = matchMedia("(max-width: 1099px)");
   const settle = () => (narrow.matches ? list.before(rail) : list.after(rail));
@@ -120,7 +120,7 @@ export function exchanges(query, app) {
   watch.observe(edge);
   if (store.ready || !filter.empty) load();
   const stop = [
-    on("state", (state) => { if (failed) older(); else if (!feed.size && !loading) load(state); strip.update(); }),
+    on("state", (state) => { el.classList.remove("waiting"); if (failed) older(); else if (!feed.size && !loading) load(state); strip.update(); }),
     on("agents", strip.update),
     on("rows", () => { if (!nothing.hidden || !feed.size) tell(); else counted(); }),
   ];

@@ -2,7 +2,7 @@
 
 import { bdi, fill, h, icon, renew, selected, svg } from "./dom.js";
 import { percent } from "./rail.js";
-import { curve, DRAWN, EDGES, frame, radius, spot, thickness } from "./ring.js";
+import { curve, DRAWN, EDGES, frame, label, radius, spot, thickness } from "./ring.js";
 import { isOpen } from "./status.js";
 import { ask, on, store } from "./store.js";
 import { about } from "./time.js";
@@ -14,6 +14,7 @@ const W = say.map, RANGES = Object.entries(W.ranges);
 const FROM = { "15m": "-15m", "1h": "-1h", "24h": "-24h", "7d": "-7d" };
 const share = (pair) => (pair.asks - pair.open ? pair.failed / (pair.asks - pair.open) : 0);
 const brief = (part) => say.unit.part(Math.round(part * 100));
+const clip = (name, most) => ([...name].length > most ? `${[...name].slice(0, most - 1).join("")}…` : name);
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
 export function map(query, app) {
@@ -22,7 +23,7 @@ export function map(query, app) {
   const sum = h("div", { class: "sum" }), canvas = h("div", { class: "canvas" }), legend = h("p", { class: "legend" }), rail = h("aside", { class: "rail", "aria-label": W.pairs });
   const panel = h("section", { class: "panel map", "aria-label": W.panel }, canvas, legend);
   const links = h("ul", { class: "sr", "aria-label": W.links });
-  const el = h("div", { class: "page" }, sum, h("div", { class: "cols tail" }, h("div", null, links, panel), rail));
+  const el = h("div", { class: "page waiting" }, sum, h("div", { class: "cols tail" }, h("div", null, links, panel), rail));
   let counts = null, due = 0, closed = false, lit = "", picture = null, typed = "", typedAt = 0;
   let shapes = new Map(), drawnNow = new Map();
   const gliding = [];
@@ -39,6 +40,7 @@ export function map(query, app) {
     due = Date.now() + 10000;
     const range = view.range;
     const found = await ask(`/ui/api/counts?range=${range}`).catch(() => null);
+    el.classList.remove("waiting");
     if (closed || range !== view.range) return;
     if (!found) {
       if (!counts) canvas.replaceChildren(h("div", { class: "none" }, h("p", null, say.trouble.load, " ", h("button", { class: "link", on: { click: load } }, say.trouble.again))));
@@ -136,12 +138,13 @@ export function map(query, app) {
       if (f.dense) {
         const flip = cos < -0.001, turn = (p.angle * 180) / Math.PI + (flip ? 180 : 0), away = r + 4;
         const x = p.x + cos * away, y = p.y + sin * away;
-        text = svg("text", { class: how, x: x.toFixed(1), y: y.toFixed(1), "text-anchor": flip ? "end" : "start", "dominant-baseline": "middle", transform: `rotate(${turn.toFixed(1)} ${x.toFixed(1)} ${y.toFixed(1)})` }, short(name).slice(0, f.narrow ? 10 : 18));
+        text = svg("text", { class: how, x: x.toFixed(1), y: y.toFixed(1), "text-anchor": flip ? "end" : "start", "dominant-baseline": "middle", transform: `rotate(${turn.toFixed(1)} ${x.toFixed(1)} ${y.toFixed(1)})` }, clip(name, f.narrow ? 11 : 18));
       } else {
-        const anchor = Math.abs(cos) < 0.15 ? "middle" : cos > 0 ? "start" : "end";
-        text = svg("text", { class: how, "text-anchor": anchor, x: (p.x + cos * (r + 6.2)).toFixed(1), y: (p.y + sin * (r + 9.5) + 4.5 + (anchor === "middle" ? (sin > 0 ? 7 : -5) : 0)).toFixed(1) }, f.narrow ? short(name).replace(/[-_](bot|agent)$/i, "") : short(name));
+        const said = f.narrow ? short(name).replace(/[-_](bot|agent)$/i, "") : short(name);
+        const { x, y, anchor, letters } = label(f, p, r, [...said].length);
+        text = svg("text", { class: how, "text-anchor": anchor, x: x.toFixed(1), y: y.toFixed(1) }, clip(said, letters));
       }
-      const g = svg("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, tabindex: "-1", "aria-label": name }, halo, dot, svg("circle", { class: "hit", cx: p.x.toFixed(1), cy: p.y.toFixed(1), r: Math.max(r, f.dense ? 5 : 12).toFixed(1), fill: "transparent" }), text);
+      const g = svg("a", { href: `/ui/map?a=${encodeURIComponent(name)}`, tabindex: "-1", "aria-label": name }, halo, dot, svg("circle", { class: "hit", cx: p.x.toFixed(1), cy: p.y.toFixed(1), r: Math.max(r, Math.min(f.narrow ? 22 : 12, (Math.PI * f.rx) / names.length)).toFixed(1), fill: "transparent" }), text);
       g.addEventListener("click", (event) => { if (event.ctrlKey || event.metaKey) return; event.preventDefault(); choose(name); });
       g.addEventListener("pointerenter", () => light(name));
       g.addEventListener("pointerleave", () => light(""));

@@ -97,7 +97,7 @@ export function openAsks({ cancel }) {
 
 export function lastHour(totalled) {
   const body = h("div", null, h("p", { class: "nothing" }, say.wait));
-  const el = h("section", { class: "panel wide", "aria-label": W.hour }, h("header", null, h("h2", null, W.hour)), body);
+  const el = h("section", { class: "panel hour wide", "aria-label": W.hour }, h("header", null, h("h2", null, W.hour)), body);
   let due = 0, closed = false, chosen = 0;
 
   // One bar is in the order of focus; the arrows lead to the others.
@@ -135,7 +135,7 @@ export function lastHour(totalled) {
         svg("title", null, W.minute(hm(start), asks, bad)),
         svg("rect", { class: "hit", x: x.toFixed(1), y: 0, width: 5.4, height: 44 }),
         svg("rect", { class: "a", x: x.toFixed(1), y: (44 - tall).toFixed(1), width: 4.2, height: tall.toFixed(1) }),
-        foot && svg("rect", { class: "f", x: x.toFixed(1), y: (44 - foot).toFixed(1), width: 4.2, height: foot.toFixed(1) }));
+        foot > 0 && svg("rect", { class: "f", x: x.toFixed(1), y: (44 - foot).toFixed(1), width: 4.2, height: foot.toFixed(1) }));
     });
     const ticks = [0, 15, 30, 45].map((m) => h("span", null, hm(hour.since + m * 60000)));
     renew(body,

@@ -16,6 +16,19 @@ export function spot(f, i, n) {
   return { x: f.cx + f.rx * Math.cos(angle), y: f.cy + f.ry * Math.sin(angle), angle };
 }
 
+/** Where a flat name of so many letters stands, outside the ring and inside the frame; how many letters fit. */
+export function label(f, p, r, count) {
+  const cos = Math.cos(p.angle), sin = Math.sin(p.angle), letter = 7.6;
+  const beside = Math.abs(cos) < 0.15 ? 0 : Math.sign(cos);
+  const x = p.x + cos * (r + 10), y = p.y + sin * (r + 10) + 4.5;
+  const room = beside ? (beside > 0 ? f.w - x : x) - 2 : 2 * Math.min(p.x, f.w - p.x);
+  if (beside && count * letter > room && f.narrow) {
+    const half = Math.min(count * letter, f.w - 8) / 2;
+    return { x: Math.min(f.w - half - 2, Math.max(half + 2, p.x)), y: p.y + (sin < -0.5 ? -r - 8 : r + 18), anchor: "middle", letters: Math.floor((f.w - 8) / letter) };
+  }
+  return { x: beside ? x : p.x, y: y + (beside ? 0 : sin > 0 ? 7 : -5), anchor: ["end", "middle", "start"][beside + 1], letters: Math.floor(room / letter) };
+}
+
 export function radius(asks, most, dense) {
   const [low, high] = dense ? [1.6, 5] : [4, 11];
   return low + (high - low) * Math.sqrt(most ? asks / most : 0);

@@ -13,7 +13,7 @@ export function hue(name) {
 
 export function letters(name) {
   const bare = name.replace(/[-_ ]?(bot|agent)$/iu, "") || name;
-  const [first = "?", second = ""] = [...bare.replace(/[^\p{L}\p{N}]/gu, "")];
+  const [first = [...bare][0], second = ""] = [...bare.replace(/[^\p{L}\p{N}]/gu, "")];
   return first.toUpperCase() + second.toLowerCase();
 }
 
