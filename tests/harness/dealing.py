@@ -28,6 +28,7 @@ LONG_FIRST = (
     "tests/connector/test_",
     "tests/relay/doors/test_mcp_held.py",
     "tests/relay/test_",
+    "tests/test_prometheus.py",
     "tests/cli/",
     "tests/db/",
     "tests/plugins/http_callback/",
