@@ -1,6 +1,6 @@
 """The page's first paint in a real Chromium on loopback, and what it transfers.
 
-    .venv/bin/python benches/paint.py [looks]
+    .venv/bin/python -m benches.paint [looks]
 
 Starts a relay on a SQLite file with 10,000 exchanges (made once under benches/out) and opens the
 page again and again, each time in a fresh profile without a cache. Prints the median and the
@@ -53,7 +53,7 @@ def main() -> None:
     path = OUT / f"page-{ROWS}.db"
     if not path.exists():
         fill(path, ROWS)
-    process, host = start(path)
+    process, host = start(path.with_suffix(".json"), {"path": str(path)})
     try:
         time.sleep(1)
         with sync_playwright() as play:
