@@ -102,8 +102,7 @@ class Outbox:
         """Store a callback; the caller commits durably before it promises anything."""
         if draft.origin is not None and (same := self._same(draft)):
             return same
-        entry = draft.state == "pending"
-        state, reason = self._entry(draft) if entry else (draft.state, draft.reason)
+        state, reason = self._entry(draft)
         seq = self._next_seq()
         body = draft.make_body(seq)
         lease = self._offer(draft.endpoint, now) if state == "pending" and self._offer else 0
@@ -148,6 +147,9 @@ class Outbox:
         return Receipt(row[0], row[1], row[2], row[3], row[4], duplicate=True) if row else None
 
     def _entry(self, draft: Draft) -> tuple[str, str]:
+        """Give the state in which it is stored, and why."""
+        if draft.state != "pending":
+            return draft.state, draft.reason
         if reason := self.blocked(draft.endpoint):
             return "parked", reason
         found = self.db.execute(

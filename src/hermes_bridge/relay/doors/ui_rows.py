@@ -15,6 +15,8 @@ Json = dict[str, Any]
 _BEFORE, _AFTER = 60, 120
 """How much of a text is given around a hit."""
 _TEXTS = ("message", "answer", "late_answer", "data", "answer_data")
+_ANSWERS = frozenset({"answer", "late_answer"})
+"""An empty answer is one."""
 _ALWAYS = frozenset({"request_id", "conversation_id", "from", "to", "message", "status"})
 
 
@@ -56,10 +58,7 @@ def exchange(x: Exchange, cut: int = 0, words: Sequence[str] = ()) -> Json:
     }
     if not x.ended_at:
         row["deadline"], row["queue_until"] = x.deadline, x.queue_until
-    row = {key: value for key, value in row.items() if value or key in _ALWAYS}
-    for name in ("answer", "late_answer"):
-        if (x.answer if name == "answer" else x.late_answer) == "":
-            row[name] = ""
+    row = {k: v for k, v in row.items() if v or k in _ALWAYS or (v == "" and k in _ANSWERS)}
     return _cut(row, cut, words) if cut else row
 
 

@@ -51,19 +51,13 @@ def agent_row(name: str, last_seen: int, linked: bool) -> Row:
 
 def exchange_row(x: Exchange) -> Row:
     """Give the row of one exchange, in the order of the table."""
-    if not x.ended_at:
-        stage, status = _OPEN_STAGE, _stored(x)
-    elif x.late_at:
-        stage, status = (_FETCHED_STAGE if x.fetched_at else _LATE_STAGE), x.status.value
-    else:
-        stage, status = _ENDED_STAGE, x.status.value
     return (
         x.rid,
         x.conv,
         x.asker,
         x.target,
         x.message,
-        status,
+        x.status.value if x.ended_at else _stored(x),
         x.answer,
         x.reason,
         x.at,
@@ -88,9 +82,17 @@ def exchange_row(x: Exchange) -> Row:
         _text(x.late_data),
         x.late_at or None,
         x.fetched_at or None,
-        stage,
+        _stage(x),
         json.dumps(x.marks) if x.marks else None,
     )
+
+
+def _stage(x: Exchange) -> int:
+    if not x.ended_at:
+        return _OPEN_STAGE
+    if not x.late_at:
+        return _ENDED_STAGE
+    return _FETCHED_STAGE if x.fetched_at else _LATE_STAGE
 
 
 def _stored(x: Exchange) -> str:
