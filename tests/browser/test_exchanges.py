@@ -174,6 +174,30 @@ def test_filters_by_status_and_time_are_in_the_address(tab: Open) -> None:
         page.page.get_by_text("recent and fine").wait_for()
 
 
+def test_a_filter_menu_is_for_the_keyboard_too(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        running.keep(ended("a-bot", "b-bot", "well?"))
+        page = tab(running).go().page
+        rows_ = page.locator("article.ex")
+        rows_.wait_for()
+        inside = "document.activeElement.closest('.menu') !== null"
+        page.keyboard.press("f")
+        page.keyboard.press("Enter")
+        menu = page.get_by_role("dialog", name="Agent")
+        menu.wait_for()
+        assert page.evaluate(inside), "it has the focus"
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Space")
+        page.wait_for_url("**/ui?agent=a-bot")
+        page.keyboard.press("Escape")
+        menu.wait_for(state="hidden")
+        assert page.evaluate("document.activeElement.textContent.trim()") == "Agent a-bot"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ui")
+
+
 def test_a_lost_relay_is_said_and_the_page_goes_on_showing(tab: Open) -> None:
     with relay() as running:
         running.keep(ended(message="kept"))

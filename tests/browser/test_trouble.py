@@ -67,6 +67,19 @@ def test_an_address_that_is_malformed_or_too_old_says_so(tab: Open, tmp_path: Pa
         look.errors.clear()
 
 
+def test_what_was_lost_and_a_restart_are_said(tab: Open) -> None:
+    with relay(["a-bot", "b-bot"]) as running:
+        look = tab(running).go()
+        page = look.page
+        page.get_by_text("No exchanges yet").wait_for()
+        running.call(lambda: setattr(running.relay.journal, "lost", 3))
+        page.get_by_text("3 exchanges were not stored during the outage.").wait_for()
+        running.call(running.service._ui._hub.close)
+        page.locator(".banner", has_text="The relay is restarting.").wait_for()
+        page.get_by_role("button", name="Try now").click()
+        look.errors.clear()
+
+
 def test_a_lost_link_is_told_in_seconds(tab: Open) -> None:
     with relay(["a-bot", "b-bot"]) as running:
         a, b = Bot(running, "a-bot"), Bot(running, "b-bot")

@@ -106,6 +106,13 @@ def test_agents_show_who_works_on_what_and_unfold(tab: Open) -> None:
         page.get_by_role("button", name="Worst first").click()
         page.wait_for_url("**/ui/agents?sort=worst")
         page.get_by_role("button", name="Busy or in trouble").click()
+        assert rows.count() == 13, "who is online and idle is neither"
+        assert "bot-3" in rows.first.inner_text(), "away, and somebody waits for it"
+        page.get_by_role("button", name="Asks in").click()
+        page.wait_for_url("**/ui/agents?sort=in&only=trouble")
+        assert "bot-10" in rows.first.inner_text()
+        head = page.get_by_role("columnheader", name="Asks in")
+        assert head.get_attribute("aria-sort") == "descending", "the most stands first"
         page.get_by_label("Filter agents").fill("bot-10")
         assert rows.count() == 1
         busy.get_by_role("button", name="bot-10").click()

@@ -6,7 +6,7 @@ import { percent } from "./rail.js";
 import { exchangeLink } from "./row.js";
 import { badge, isOpen, STATUS } from "./status.js";
 import { ask, on, store, take } from "./store.js";
-import { about, age, hm, now, stamp, timer, took, when } from "./time.js";
+import { about, age, hm, iso, now, stamp, timer, title, took, when } from "./time.js";
 import { linked, named, presence, short, square } from "./who.js";
 import { number, say } from "./words.js";
 
@@ -18,6 +18,8 @@ const HEADS = [
   ["out", (a) => -a.asks_out], ["answered", (a) => a.counts.answered ?? 2], ["median", (a) => -(a.counts.median ?? -1)],
   ["error", (a) => -(a.last_error?.at ?? 0)],
 ];
+/** Sorted by these, the most stands first. */
+const MOST_FIRST = new Set(["queue", "in", "out", "median", "error"]);
 const NUMBERS = new Set(["queue", "in", "out", "answered", "median"]);
 const low = (a) => a.counts.answered !== null && a.counts.answered < LOW && a.counts.asks - a.counts.open >= ENOUGH;
 const trouble = (a) => presence(a) !== "online" || a.works || a.queue || low(a);
@@ -109,12 +111,12 @@ export function agents(query, app) {
     if (all.length > MANY && !find.isConnected) seg.before(h("span", { class: "tools" }, find, only, worstFirst));
     only.classList.toggle("on", view.only);
     worstFirst.classList.toggle("on", view.sort === "worst");
-    renew(heads, HEADS.map(([key]) => h("th", { class: NUMBERS.has(key) ? "n" : null, "aria-sort": view.sort === key ? (view.down ? "descending" : "ascending") : null }, h("button", { on: { click: () => {
+    renew(heads, HEADS.map(([key]) => h("th", { class: NUMBERS.has(key) ? "n" : null, "aria-sort": view.sort === key ? (falls(key) ? "descending" : "ascending") : null }, h("button", { on: { click: () => {
       view.down = view.sort === key ? !view.down : false;
       view.sort = key;
       address();
       draw();
-    } } }, W.heads[key], view.sort === key && icon(view.down ? "down" : "up")))));
+    } } }, W.heads[key], view.sort === key && icon(falls(key) ? "down" : "up")))));
     const names = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
     const value = view.sort === "worst" ? worst : HEADS.find(([key]) => key === view.sort)[1];
     const wanted = view.find.toLowerCase();
@@ -158,6 +160,7 @@ export function agents(query, app) {
     return line;
   }
 
+  const falls = (key) => view.down !== MOST_FIRST.has(key);
   const works = (a) => a.works && (store.rows.get(a.works.request_id) ?? a.works);
   const list = (a, label, role, more = "") => h("a", { href: `/ui?agent=${encodeURIComponent(a.name)}&role=${role}&from=${{ "1h": "-1h", "24h": "-24h", "7d": "-7d" }[view.range]}${more}` }, label);
 
@@ -221,7 +224,7 @@ export function agents(query, app) {
         pair(W.rate, found.rate_per_minute ? W.perMinute(number(found.rate_per_minute)) : W.noLimit), pair(W.pending, W.upTo(number(found.max_pending))),
         pair(W.held, W.upTo(took(found.hold_ms))), a.client ? pair(W.client, h("span", { class: "mono" }, a.client)) : [], a.protocol ? pair(W.protocol, String(a.protocol)) : [],
         h("dt", null), h("dd", null, h("a", { class: "more", href: `/ui?agent=${encodeURIComponent(a.name)}` }, W.exchanges), h("a", { class: "more", href: `/ui/map?a=${encodeURIComponent(a.name)}` }, W.onMap))),
-      h("div", null, h("h3", null, W.errors), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", null, when(row.started_at)), badge(row, now()), h("span", null, W.askedBy(named(row.from))), h("span", { class: "cut", dir: "auto" }, says((row.error ?? row.message).slice(0, 200))))))) : h("p", { class: "dim" }, W.noErrors)),
+      h("div", null, h("h3", null, W.errors), found.errors.length ? h("ul", { class: "errors" }, found.errors.map((row) => h("li", null, h("a", { href: exchangeLink(row) }, h("time", { datetime: iso(row.started_at), title: title(row.started_at) }, when(row.started_at)), badge(row, now()), h("span", null, W.askedBy(named(row.from))), h("span", { class: "cut", dir: "auto" }, says((row.error ?? row.message).slice(0, 200))))))) : h("p", { class: "dim" }, W.noErrors)),
       h("div", null, h("h3", null, W.links), found.links.length ? h("ul", { class: "errors" }, found.links.map((link) => h("li", null, h("span", { class: "num" }, stamp(link.since).replace(/\.\d+$/, "")), h("span", null, link.until ? W.lasted(age(link.until - link.since), link.superseded) : W.lasts), h("span", { class: "cut mono" }, link.client || W.byProtocol(link.protocol))))) : h("p", { class: "dim" }, W.noErrors)));
   }
 

@@ -7,7 +7,7 @@ import { again, start } from "./live.js";
 import { riskiest, risks } from "./rail.js";
 import { copy, exchangeLink } from "./row.js";
 import { change, on, store, tell } from "./store.js";
-import { hms, now } from "./time.js";
+import { hms, now, when } from "./time.js";
 import { say } from "./words.js";
 
 const main = document.getElementById("main");
@@ -228,7 +228,7 @@ function trouble() {
   }
   if (store.store && !store.store.up) {
     const oldest = Math.min(...[...store.rows.values()].map((row) => row.started_at));
-    lines.push(["timeout", say.trouble.store, say.trouble.goesOn(Number.isFinite(oldest) && hms(oldest))]);
+    lines.push(["timeout", say.trouble.store, say.trouble.goesOn(Number.isFinite(oldest) && when(oldest))]);
   } else if (lostNote) lines.push(["timeout", lostNote, ""]);
   const said = lines.map(([, bold, text]) => bold + text).join("\n");
   if (banners.dataset.said === said) return;
