@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PASSWORD = "correct-horse-battery"
-LANGFUSE_AWAY = "http://127.0.0.1:9"
+NO_COLLECTOR = "http://127.0.0.1:9"
 """The discard port: nobody listens."""
 
 
@@ -137,9 +137,9 @@ def relay(module_relays: Make, tmp_path_factory: pytest.TempPathFactory) -> Rela
     return module_relays(
         agents=("a", "b", "c", "d"),
         ui={"password": PASSWORD},
-        ask_timeout_ms=1500,
+        ask_timeout_ms=2500,
         reconnect_grace_ms=100,
-        otlp=[{"endpoint": LANGFUSE_AWAY}],
+        otlp=[{"endpoint": NO_COLLECTOR}],
         connector={"identities": [identity], "state_dir": str(folder)},
     )
 
@@ -163,10 +163,10 @@ async def watched(relay: RelayProcess, server: Prometheus) -> Prometheus:
             assert (await a.ask("nobody", "x"))["error"] == "unknown_agent"
             slow = await a.ask("c", "x", wait_ms=0)
             await c.beat((await c.wake())["request_id"])
-            assert (await a.ask("c", "and then?", wait_ms=5000))["error"] == "timeout"
+            assert (await a.ask("c", "and then?", wait_ms=20_000))["error"] == "timeout"
             assert slow["request_id"]
         async with Bot(relay, "c", hello=True) as c:
-            lost = asyncio.create_task(a.ask("c", "are you there?", wait_ms=5000))
+            lost = asyncio.create_task(a.ask("c", "are you there?", wait_ms=20_000))
             await c.wake()
             c.vanish()
             assert (await lost)["error"] == "agent_disconnected"
@@ -202,6 +202,7 @@ async def test_the_server_answers_the_dashboard_and_the_alerts(watched: Promethe
         now = {rule["name"]: rule["state"] for rule in group["rules"]}
         assert now.keys() == {rule["alert"] for rule in rules()}
         raised = {name for name, state in now.items() if state != "inactive"}
+        raised.discard("TracesLost")  # nobody takes the spans: given up sooner or later
         return raised == {"AsksUnanswered", "AgentAway"}
 
     await eventually(states, "what is wrong here, and nothing else")
