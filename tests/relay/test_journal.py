@@ -153,6 +153,24 @@ async def test_beyond_the_bound_the_oldest_ended_are_lost_and_counted() -> None:
         assert await ledger.find("r0") is None
 
 
+async def test_what_is_being_written_is_not_counted_as_lost() -> None:
+    async with running(SqliteDatabase(MEMORY), bound=100) as (journal, wire, ledger):
+        wire.hang = asyncio.Event()
+        first = exchange("first", status=Status.SENT, ended_at=0, answer=None)
+        journal.note(first)
+        await eventually(lambda: wire.tries, "tried")
+        first.status, first.ended_at, first.answer = Status.OK, NOW + 1, "yes"
+        journal.note(first)
+        for n in range(300):
+            journal.note(exchange(f"r{n}"))
+        wire.hang.set()
+        assert await journal.drain(20)
+        assert await count(ledger) == 301 - journal.lost
+        found = await ledger.find("first")
+        assert found is not None
+        assert found.answer == "yes"
+
+
 async def test_large_texts_are_bounded_in_bytes() -> None:
     options = {"bound": 10_000, "bound_bytes": 20_000_000}
     async with running(SqliteDatabase(MEMORY), **options) as (journal, wire, ledger):

@@ -193,7 +193,9 @@ class Journal:
         size = sum(map(_size, self._dirty.values()))
         if len(self._dirty) <= self._bound and size <= self._bound_bytes:
             return
-        ended = [rid for rid, x in self._dirty.items() if x.ended] or list(self._dirty)
+        # What is being written is not lost with its note: it comes back if the store refuses it.
+        loose = [rid for rid in self._dirty if rid not in self._writing]
+        ended = [rid for rid in loose if self._dirty[rid].ended] or loose
         for rid in ended[: max(1, len(self._dirty) // _GIVE_UP)]:
             del self._dirty[rid]
             self.lost += 1

@@ -106,10 +106,12 @@ async def test_it_starts_without_a_database_and_finds_it_later(
     await anyio.to_thread.run_sync(postgres_server.stop)
     relay = with_postgres(relays, url)
     status, body = relay.get("/ready")
-    assert (status, json.loads(body)["store"]) == (200, "down")
+    said = json.loads(body)
+    assert (status, said["status"], said["store"]) == (200, "degraded", "down")
     early = await ask_steadily(relay, "early", 20)
     await anyio.to_thread.run_sync(postgres_server.start)
     await eventually(lambda: relay.health()["store"] == "up", "up", 20)
+    assert json.loads(relay.get("/ready")[1])["status"] == "ok"
     as_quick(early, await ask_steadily(relay, "later", 20))
     await all_rows_arrive(relay, url, messages("early", 20) | messages("later", 20))
     assert relay.stop() == 0

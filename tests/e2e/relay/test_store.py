@@ -6,6 +6,7 @@ end; what was missed is written afterwards.
 
 import asyncio
 import contextlib
+import json
 import os
 import sqlite3
 import time
@@ -72,6 +73,33 @@ async def test_a_locked_file_costs_no_ask_and_nothing_is_lost(relays: Make) -> N
     assert len(relay.events("store.down")) == 1
     assert len(relay.events("store.up")) == 1
     assert relay.health()["store_lost"] == 0
+
+
+async def test_beyond_the_bound_it_is_counted_how_many_rows_are_lost(relays: Make) -> None:
+    """A bound of 50 exchanges stands in for the real one of 50,000."""
+    relay = relays(start=False)
+    (relay.folder / "sitecustomize.py").write_text(
+        "from hermes_bridge.relay.journal import Journal\n"
+        "Journal.__init__.__kwdefaults__['bound'] = 50\n"
+    )
+    relay.env["PYTHONPATH"] = str(relay.folder)
+    relay.start()
+    rids = await works(relay)
+    await up(relay)
+    thief = sqlite3.connect(relay.database, isolation_level=None)
+    thief.execute("BEGIN EXCLUSIVE")
+    for _ in range(4):
+        rids += await works(relay, 30)
+    lost = int(relay.health()["store_lost"])
+    assert 60 <= lost < 120
+    assert f"hermes_bridge_audit_dropped_total {lost}" in relay.get("/metrics")[1].decode()
+    assert json.loads(relay.get("/ui/api/state")[1])["store"]["lost"] == lost
+    thief.execute("ROLLBACK")
+    thief.close()
+    assert (await up(relay))["store_lost"] == lost
+    kept = stored(relay).keys() & set(rids)
+    assert len(kept) == 140 - lost
+    assert set(rids[:20] + rids[-20:]) <= kept  # the newest stay
 
 
 async def test_a_locked_file_does_not_hold_up_the_end(relays: Make) -> None:

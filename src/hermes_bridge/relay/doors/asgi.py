@@ -106,10 +106,12 @@ class RelayApp:
         A dead store does not make the relay unready, nor does a connector that cannot start.
         """
         ready = not self._relay.draining
-        body = {"ready": ready, "bus": "local", **self._store()}
+        body = {"ready": ready, "status": "", "bus": "local", **self._store()}
         if self._report is not None:
             body["connector"] = self._report()["status"]
             body["ready"] = ready = ready and body["connector"] != "starting"
+        well = body["store"] == "up" and body.get("connector", "ok") == "ok"
+        body["status"] = ("ok" if well else "degraded") if ready else "not ready"
         await _answer(send, 200 if ready else 503, body)
 
     def _store(self) -> dict[str, object]:
