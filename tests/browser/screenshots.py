@@ -87,7 +87,7 @@ class Camera:
 def unfold(text: str) -> Act:
     def act(page: Any) -> None:
         row = page.locator("article.ex", has_text=text).first
-        row.click(position={"x": 200, "y": 8})
+        row.locator(".say .text").click()
         page.mouse.move(page.viewport_size["width"] - 2, 5)
         page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
 
@@ -111,7 +111,6 @@ def keys(*pressed: str) -> Act:
 
 
 def offline(page: Any) -> None:
-    page.route("**/ui/api/**", lambda route: route.abort())
     page.context.set_offline(True)
     page.locator(".banner").wait_for(timeout=40_000)
 

@@ -121,7 +121,7 @@ export function map(query, app) {
       const c = curve(f, place.get(pair.from), place.get(pair.to), { width, share: part, gapFrom: size.get(pair.from) + 2, gapTo: size.get(pair.to) + 2 });
       const hot = waiting.has(`${pair.from}\u0000${pair.to}`);
       const title = W.edge(pair.from, pair.to, number(pair.asks), number(pair.failed));
-      const label = part >= 0.1 && pair.asks >= 10 && svg("text", { class: "pc", "text-anchor": "middle", x: c.at.x.toFixed(0), y: c.at.y.toFixed(0) }, brief(part));
+      const label = part >= 0.1 && pair.asks >= 10 && svg("text", { class: "pc", "text-anchor": "middle", x: (c.at.x + (f.dense ? 0 : 18)).toFixed(0), y: c.at.y.toFixed(0) }, brief(part));
       const g = svg("g", null, svg("title", null, title), c.body && glide(`${pair.from}\n${pair.to}\nb`, svg("path", { class: "e", d: c.body, "stroke-width": width.toFixed(1) }), ["d", "stroke-width"]),
         c.rest && glide(`${pair.from}\n${pair.to}\nr`, svg("path", { class: "e f", d: c.rest, "stroke-width": width.toFixed(1), "stroke-dasharray": f.dense ? "2 1.5" : "4 2.5" }), ["d", "stroke-width"]),
         svg("path", { class: `tip${c.rest ? " f" : ""}`, d: c.tip }), label);

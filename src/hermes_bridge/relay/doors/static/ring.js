@@ -23,10 +23,10 @@ export function label(f, p, r, count) {
   const x = p.x + cos * (r + 10), y = p.y + sin * (r + 10) + 4.5;
   const room = beside ? (beside > 0 ? f.w - x : x) - 2 : 2 * Math.min(p.x, f.w - p.x);
   if (beside && count * letter > room && f.narrow) {
-    const half = Math.min(count * letter, f.w - 8) / 2;
-    return { x: Math.min(f.w - half - 2, Math.max(half + 2, p.x)), y: p.y + (sin < -0.5 ? -r - 8 : r + 18), anchor: "middle", letters: Math.floor((f.w - 8) / letter) };
+    const most = 14, half = (Math.min(count, most) * letter) / 2;
+    return { x: Math.min(f.w - half - 2, Math.max(half + 2, p.x)), y: p.y + (sin < -0.5 ? -r - 8 : r + 18), anchor: "middle", letters: most };
   }
-  return { x: beside ? x : p.x, y: y + (beside ? 0 : sin > 0 ? 7 : -5), anchor: ["end", "middle", "start"][beside + 1], letters: Math.floor(room / letter) };
+  return { x: beside ? x : p.x, y: y + (beside ? 0 : sin > 0 ? 7 : -5), anchor: ["end", "middle", "start"][beside + 1], letters: Math.min(Math.floor(room / letter), f.narrow ? 14 : 32) };
 }
 
 export function radius(asks, most, dense) {
@@ -57,7 +57,7 @@ export function curve(f, from, to, { width, share = 0, gapFrom, gapTo }) {
   const bend = Math.min(42, 0.17 * length);
   const middle = mix(from, to, 0.5);
   const c = { x: middle.x + (f.cx - middle.x) * pull - (dy / length) * bend, y: middle.y + (f.cy - middle.y) * pull + (dx / length) * bend };
-  const tip = f.dense ? 3 + width : 4 + width * 0.9;
+  const tip = f.dense ? 3 + width : 5 + width;
   const way = length * 1.15;
   const start = Math.min(0.4, gapFrom / way), end = Math.max(0.6, 1 - (gapTo + tip) / way);
   const split = share >= 0.05 ? end - (end - start) * share : end;
