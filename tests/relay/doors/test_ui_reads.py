@@ -249,3 +249,15 @@ def test_a_state_can_be_short_and_tell_only_what_changed(running: Running) -> No
     found = running.json(f"/ui/api/state?since={since + 3_600_000}")["exchanges"]
     assert [x["request_id"] for x in found] == [rid]
     assert len(running.json("/ui/api/state?rows=x&since=y")["exchanges"]) == 21
+
+
+def test_a_hit_beyond_the_cut_is_given_with_what_stands_around_it() -> None:
+    far = "x " * 100 + "a NEEDLE lies here" + " y" * 100
+    with relay() as running:
+        running.keep(ended(message=far, answer="a needle at once" + " z" * 100))
+        row = running.json("/ui/api/exchanges?q=needle&cut=50")["exchanges"][0]
+        assert row["message"] == far[:50]
+        assert set(row["hits"]) == {"message"}, "the other text shows its hit itself"
+        assert "a NEEDLE lies here" in row["hits"]["message"]
+        assert len(row["hits"]["message"]) == 180
+        assert "hits" not in running.json("/ui/api/exchanges?cut=50")["exchanges"][0]
