@@ -12,6 +12,7 @@ import sqlite3
 import time
 
 import anyio
+import asyncpg
 import pytest
 from tests.harness.bot import Bot
 from tests.harness.mcp import Mcp
@@ -204,27 +205,60 @@ async def test_a_store_that_comes_late_gives_its_open_asks_back(relays: Make) ->
         assert said["answer"] == "found again"
 
 
-async def test_a_database_of_the_seed_opens_and_shows(relays: Make) -> None:
-    """Rows of the original; one of them was left pending by a crash."""
-    relay = relays(start=False)
-    now = int(time.time() * 1000)
+def seed_rows(now: int) -> list[tuple[object, ...]]:
+    """Rows of the original; two of them were left pending by a crash."""
+    return [
+        ("r1", "c1", "a", "b", "old", "ok", "answer of old", None, now - 9000, now - 8000),
+        ("r2", "c1", "a", "b", "open", "pending", None, None, now - 5000, None),
+        ("r3", "c2", "a", "gone", "open", "pending", None, None, now - 5000, None),
+    ]
+
+
+SEED_TABLE = (
+    "CREATE TABLE IF NOT EXISTS hermes_bridge_exchanges (request_id TEXT PRIMARY KEY, "
+    "conversation_id TEXT NOT NULL, from_agent TEXT NOT NULL, to_agent TEXT NOT NULL, "
+    "message TEXT NOT NULL, status TEXT NOT NULL, answer TEXT, error TEXT, "
+    "started_at {instant} NOT NULL, ended_at {instant})"
+)
+
+
+def sqlite_of_the_seed(relay: RelayProcess) -> None:
     with sqlite3.connect(relay.database) as rows:
-        rows.execute(
-            "CREATE TABLE hermes_bridge_exchanges (request_id TEXT PRIMARY KEY, "
-            "conversation_id TEXT NOT NULL, from_agent TEXT NOT NULL, to_agent TEXT NOT NULL, "
-            "message TEXT NOT NULL, status TEXT NOT NULL, answer TEXT, error TEXT, "
-            "started_at INTEGER NOT NULL, ended_at INTEGER)"
-        )
+        rows.execute(SEED_TABLE.format(instant="INTEGER"))
         rows.executemany(
             "INSERT INTO hermes_bridge_exchanges VALUES (?,?,?,?,?,?,?,?,?,?)",
-            [
-                ("r1", "c1", "a", "b", "old", "ok", "answer of old", None, now - 9000, now - 8000),
-                ("r2", "c1", "a", "b", "open", "pending", None, None, now - 5000, None),
-                ("r3", "c2", "a", "gone", "open", "pending", None, None, now - 5000, None),
-            ],
+            seed_rows(int(time.time() * 1000)),
         )
     rows.close()
-    relay.start()
+
+
+async def postgres_of_the_seed(relay: RelayProcess, url: str) -> None:
+    """Named by DATABASE_URL alone, as the seed's README recommends."""
+    server = await asyncpg.connect(url)
+    await server.execute(SEED_TABLE.format(instant="TIMESTAMPTZ"))
+    await server.executemany(
+        "INSERT INTO hermes_bridge_exchanges VALUES ($1,$2,$3,$4,$5,$6,$7,$8,"
+        "to_timestamp($9::bigint / 1000.0),to_timestamp($10::bigint / 1000.0))",
+        seed_rows(int(time.time() * 1000)),
+    )
+    await server.close()
+    relay.write({key: value for key, value in relay.config.items() if key != "db"})
+    relay.env["DATABASE_URL"] = url
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def test_a_database_of_the_seed_opens_and_shows(
+    relays: Make, store: str, request: pytest.FixtureRequest
+) -> None:
+    relay = relays(start=False)
+    if store == "postgres":
+        await postgres_of_the_seed(relay, request.getfixturevalue("postgres_url"))
+    else:
+        sqlite_of_the_seed(relay)
+    await anyio.to_thread.run_sync(relay.start)
+    shown = json.loads(relay.get("/ui/api/state", timeout=30)[1])["exchanges"]
+    assert {x["request_id"] for x in shown} == {"r1", "r2", "r3"}
+    assert next(x["answer"] for x in shown if x["request_id"] == "r1") == "answer of old"
     async with Mcp(relay, "a") as a, Bot(relay, "b") as b:
         assert (await a.tool("wait_answer", {"request_id": "r1"}))["answer"] == "answer of old"
         wake = await b.wake()
