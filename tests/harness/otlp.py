@@ -43,6 +43,11 @@ class Sink:
         """It answers when this is set."""
         self.cut: int | None = None
         """It hangs up after so many bytes of its answer, and takes nothing."""
+        self.most: int | None = None
+        """It answers 413 to a body of more bytes."""
+        self.endless = False
+        """It takes nothing, and its answer comes byte by byte and does not end."""
+        self.closed = threading.Event()
         self.answer_headers: dict[str, str] = {}
         self.rejected = 0
         sink = self
@@ -55,13 +60,18 @@ class Sink:
                 sink.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
                 if sink.gate is not None:
                     sink.gate.wait(60)
-                takes = sink.status == 200 and sink.cut is None
+                if sink.endless:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n")
+                    while not sink.closed.wait(0.5):
+                        self.wfile.write(b"x")
+                large = sink.most is not None and len(body) > sink.most
+                takes = sink.status == 200 and sink.cut is None and not large
                 if takes:
                     sink.take(body)
                 answer = ExportTraceServiceResponse()
                 answer.partial_success.rejected_spans = sink.rejected
                 content = answer.SerializeToString() if takes else b"no"
-                lines = [f"HTTP/1.1 {sink.status} As told"]
+                lines = [f"HTTP/1.1 {413 if large else sink.status} As told"]
                 lines += [f"{name}: {value}" for name, value in sink.answer_headers.items()]
                 lines += [f"content-length: {len(content)}", "", ""]
                 whole = "\r\n".join(lines).encode() + content
@@ -91,6 +101,7 @@ class Sink:
         return [span for span in self.spans if span.name == name]
 
     def close(self) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

@@ -8,14 +8,15 @@ made spans would fight with the loop for the interpreter (benches/README.md).
 import asyncio
 import base64
 import logging
+import threading
 import urllib.error
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,6 +39,20 @@ _POST_S = 10.0
 _TRIES = 5
 _LONGEST_WAIT_S = 30.0
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_TOO_LARGE = 413
+
+
+class Outcome(NamedTuple):
+    """What came of a request: the spans refused, and the cause if it failed as a whole."""
+
+    refused: int = 0
+    cause: str = ""
+    pause: float | None = None
+    """The least pause in seconds before another try, or None if that would not help."""
+    too_large: bool = False
+
+
+_UNENDING = Outcome(cause="its answer does not end", pause=_LONGEST_WAIT_S)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +199,9 @@ class Exporter:
         self.target = target
         self._queue: deque[bytes] = deque()
         self._bytes = 0
+        self._most = _BATCH_BYTES
         self._full = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hb-traces")
+        self._posting: asyncio.Future[Outcome] | None = None
         self._cause = ""
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -225,40 +241,71 @@ class Exporter:
                 task.cancel()
         self.dropped += len(self._queue) + self._flying
         self._queue.clear()
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _take(self) -> list[bytes]:
         batch: list[bytes] = []
         size = 0
-        while self._queue and len(batch) < _BATCH and size < _BATCH_BYTES:
-            batch.append(self._queue.popleft())
-            size += len(batch[-1])
+        queue = self._queue
+        while queue and len(batch) < _BATCH and (not batch or size + len(queue[0]) <= self._most):
+            size += len(queue[0])
+            batch.append(queue.popleft())
         self._bytes -= size
         return batch
 
     async def _send(self, batch: list[bytes]) -> None:
         """Post one batch; again, after a pause, what may succeed later. Once only while it ends."""
-        loop = asyncio.get_running_loop()
         self._flying = len(batch)
         body, wait = otlp.request(batch), 1.0
         for left in reversed(range(_TRIES)):
-            refused, cause, pause = await loop.run_in_executor(
-                self._thread, _post, self.target, body
-            )
-            if not cause:
-                self.sent += len(batch) - refused
-                self.dropped += refused
+            outcome = await self._posted(body)
+            if not outcome.cause:
+                self.sent += len(batch) - outcome.refused
+                self.dropped += outcome.refused
                 self._flying = 0
                 self._up()
                 return
             self.failures += 1
-            self._down(cause)
-            if pause is None or not left or self._stop.is_set():
+            if outcome.too_large and len(batch) > 1:
+                self._halve(batch)
+                return
+            self._down(outcome.cause)
+            if outcome.pause is None or not left or self._stop.is_set():
                 break
-            await _pause(min(_LONGEST_WAIT_S, max(wait, pause)), self._stop)
+            await _pause(min(_LONGEST_WAIT_S, max(wait, outcome.pause)), self._stop)
             wait *= 2
         self._flying = 0
         self.dropped += len(batch)
+
+    def _halve(self, batch: list[bytes]) -> None:
+        """The target takes no request of this size: send smaller ones from now on, these first."""
+        size = sum(map(len, batch))
+        self._most = max(1, size // 2)
+        self._queue.extendleft(reversed(batch))
+        self._bytes += size
+        self._flying = 0
+
+    async def _posted(self, body: bytes) -> Outcome:
+        """Post on a thread that nobody waits for, neither here for long nor when the process ends."""
+        if self._posting is not None and not self._posting.done():
+            return _UNENDING
+        loop = asyncio.get_running_loop()
+        found = self._posting = loop.create_future()
+
+        def tell(outcome: Outcome) -> None:
+            if not found.done():
+                found.set_result(outcome)
+
+        def post() -> None:
+            outcome = _post(self.target, body)
+            with suppress(RuntimeError):  # the loop is gone
+                loop.call_soon_threadsafe(tell, outcome)
+
+        threading.Thread(target=post, name="hb-traces", daemon=True).start()
+        try:
+            async with asyncio.timeout(2 * _POST_S):
+                return await asyncio.shield(found)
+        except TimeoutError:
+            return _UNENDING
 
     def _down(self, cause: str) -> None:
         if cause != self._cause:
@@ -288,11 +335,8 @@ async def _pause(seconds: float, unless: asyncio.Event) -> None:
         pass
 
 
-def _post(target: Target, body: bytes) -> tuple[int, str, float | None]:
-    """Post on a thread. Give the spans refused, the cause of a failure, and whether to try again.
-
-    The last is the least pause in seconds, or None if another try would not help.
-    """
+def _post(target: Target, body: bytes) -> Outcome:
+    """Post, on a thread."""
     headers = {
         **target.headers,
         "Content-Type": "application/x-protobuf",
@@ -301,18 +345,18 @@ def _post(target: Target, body: bytes) -> tuple[int, str, float | None]:
     request = urllib.request.Request(target.url, body, headers, method="POST")  # noqa: S310
     try:
         with _opener().open(request, timeout=_POST_S) as answer:
-            return otlp.refused(answer.read(65_536)), "", None
+            return Outcome(otlp.refused(answer.read(65_536)))
     except urllib.error.HTTPError as error:
         with error:
             cause = f"it answers {error.code}"
             if error.code in (401, 403):
                 cause += ": check the keys or headers"
             if error.code not in _PASSING:
-                return 0, cause, None
-            return 0, cause, _seconds(error.headers.get("Retry-After"))
+                return Outcome(cause=cause, too_large=error.code == _TOO_LARGE)
+            return Outcome(cause=cause, pause=_seconds(error.headers.get("Retry-After")))
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        return 0, f"{type(reason).__name__}: {reason}"[:200], 0.0
+        return Outcome(cause=f"{type(reason).__name__}: {reason}"[:200], pause=0.0)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

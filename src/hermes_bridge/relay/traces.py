@@ -299,8 +299,9 @@ def _call_head(sort: Sort) -> bytes:
         ("langfuse.trace.name", _title(asker, target) if target else tool),
         ("langfuse.observation.type", "tool"),
     ]
-    if end:
-        facts.append(("langfuse.trace.tags", (end,)))
+    final = end or ("" if target else outcome)
+    if final:
+        facts.append(("langfuse.trace.tags", (final,)))
     optional = (
         ("client.address", peer),
         ("mcp.protocol.version", version),
@@ -325,18 +326,21 @@ def _title(asker: str, target: str) -> str:
 def _said(x: Exchange) -> list[tuple[str, str]]:
     """Give the texts of an exchange."""
     question = x.message[:_LONGEST]
+    outermost = x.depth == 0
     found = [
         ("gen_ai.input.messages", _messages("user", question)),
         ("langfuse.observation.input", question),
-        ("langfuse.trace.input", question),
     ]
+    if outermost:  # what is asked within a turn is not what the trace is about
+        found.append(("langfuse.trace.input", question))
     answer = (x.answer if x.answer is not None else x.reason or "")[:_LONGEST]
     if answer:
         found += [
             ("gen_ai.output.messages", _messages("assistant", answer, finish_reason="stop")),
             ("langfuse.observation.output", answer),
-            ("langfuse.trace.output", answer),
         ]
+        if outermost:
+            found.append(("langfuse.trace.output", answer))
     return found
 
 

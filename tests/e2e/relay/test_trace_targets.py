@@ -33,12 +33,13 @@ def counted(relay: RelayProcess, name: str, sink: Sink) -> float:
 def troubled(make: Sinks) -> dict[str, Sink]:
     """Sinks in every kind of trouble; `gate` holds its answers."""
     each = {name: make() for name in ("gate", "hangs up", "half", "429", "500", "503")}
-    each |= {name: make() for name in ("401", "413", "307", "down")}
+    each |= {name: make() for name in ("401", "413", "307", "small", "down")}
     each["gate"].gate = threading.Event()
     each["hangs up"].cut, each["half"].cut = 0, 9  # in the status line
     for name, sink in each.items():
         sink.status = int(name) if name.isdigit() else 200
     each["429"].answer_headers = {"retry-after": "1"}
+    each["small"].most = 3_000  # two spans or three
     each["down"].close()
     return each
 
@@ -57,7 +58,9 @@ async def test_targets_in_trouble_cost_no_ask_and_what_they_lose_is_counted(
     async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
         b.on_wake = lambda wake: "yes"
         await ask(a, "x")
-        told = {bad[name].url.removeprefix("http://") for name in bad if name != "gate"}
+        told = {
+            bad[name].url.removeprefix("http://") for name in bad if name not in ("gate", "small")
+        }
         downs = "traces.down"
         await eventually(lambda: {x["to"] for x in relay.events(downs)} == told, "each is told")
         await eventually(lambda: bad["gate"].requests, "a post that is not answered")
@@ -68,7 +71,7 @@ async def test_targets_in_trouble_cost_no_ask_and_what_they_lose_is_counted(
         await eventually(lambda: len(good.spans) == SPANS, "all at the good one")
         assert not bad["gate"].spans
         gate.set()
-        for name in ("gate", "hangs up", "half", "429", "500", "503"):
+        for name in ("gate", "hangs up", "half", "429", "500", "503", "small"):
             sink = bad[name]
             await eventually(lambda sink=sink: len(sink.spans) == SPANS, f"{name}: all later", 60)
             assert counted(relay, "spans_dropped", sink) == 0, name
@@ -82,6 +85,20 @@ async def test_targets_in_trouble_cost_no_ask_and_what_they_lose_is_counted(
     assert not elsewhere.requests, "a redirect was followed, with the secret"
     assert await anyio.to_thread.run_sync(relay.stop) == 0
     assert "secret" not in relay.log()
+
+
+async def test_a_target_whose_answer_does_not_end_holds_neither_asks_nor_the_stop(
+    relays: Make, otlp_sinks: Sinks
+) -> None:
+    sink = otlp_sinks()
+    sink.endless = True
+    relay = relays(otlp=[{"endpoint": sink.url}])
+    async with Bot(relay, "b", hello=True) as b, Mcp(relay, "a") as a:
+        b.on_wake = lambda wake: "yes"
+        await ask(a, "x")
+        await eventually(lambda: sink.requests, "a post that is not answered to its end")
+        assert (await ask(a, "x"))["answer"] == "yes"
+    assert await anyio.to_thread.run_sync(relay.stop) == 0  # 30 s at most
 
 
 async def test_the_environment_names_a_target_too(relays: Make, otlp_sinks: Sinks) -> None:
