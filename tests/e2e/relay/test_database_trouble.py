@@ -137,11 +137,11 @@ async def test_a_database_that_goes_away_during_asks_costs_none(
 
     answered: list[Took] = []
     outage: list[float] = []
+    down = postgres_server.stop if trouble == "stopped" else postgres_server.freeze
+    up = postgres_server.start if trouble == "stopped" else postgres_server.thaw
 
     async def break_and_mend() -> None:
         await eventually(lambda: len(answered) >= 40, "asks that were answered before", 60)
-        down = postgres_server.stop if trouble == "stopped" else postgres_server.freeze
-        up = postgres_server.start if trouble == "stopped" else postgres_server.thaw
         await anyio.to_thread.run_sync(down)
         outage.append(time.monotonic())
         before = len(answered)  # an ask that waited for the store would end this test, no outage
@@ -154,7 +154,10 @@ async def test_a_database_that_goes_away_during_asks_costs_none(
     troubled = [ask for ask in answered if outage[0] <= ask.began < outage[1]]
     as_quick(troubled, [ask for ask in answered if ask not in troubled])
     await all_rows_arrive(relay, url, messages("x"))
-    assert relay.stop() == 0
+    await anyio.to_thread.run_sync(down)
+    await ask_steadily(relay, "last", 2)
+    assert await anyio.to_thread.run_sync(relay.stop) == 0  # a dead store holds up no end either
+    assert relay.events("store.not_drained")[0]["rows"] == 2
 
 
 async def test_a_statement_that_hangs_for_half_a_minute_costs_no_ask(
