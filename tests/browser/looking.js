@@ -3,7 +3,9 @@
   /** What is wider than its room. */
   wide() {
     const root = document.documentElement, out = [];
-    if (root.scrollWidth > innerWidth) out.push(`the page: ${root.scrollWidth - innerWidth} px`);
+    // A phone zooms out to show what is too wide: its window grows, its screen does not.
+    const room = Math.min(innerWidth, screen.width);
+    if (root.scrollWidth > room) out.push(`the page: ${root.scrollWidth - room} px`);
     for (const el of document.querySelectorAll(".panel, .bar > div, .sum, .head, dialog[open], .menu:popover-open")) {
       if (!el.checkVisibility() || getComputedStyle(el).overflowX === "hidden") continue;
       const more = el.scrollWidth - el.clientWidth;

@@ -72,7 +72,7 @@ class Camera:
         if act:
             act(self.page)
             self.page.wait_for_timeout(300)
-        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        wide = self.page.evaluate("document.documentElement.scrollWidth - screen.width")
         if wide > 0:
             print(f"{name} at {self.size[0]}: {wide} px too wide")
         for line in self.trouble:
@@ -129,7 +129,7 @@ def busy_views(camera: Camera, running: Running) -> None:
     session = running.service._ui.access.new_session()
     cookie = {"name": "hermes_bridge_session", "value": session, "url": at}
     camera.context.add_cookies([cookie])
-    camera.take("exchanges", f"{at}/ui", unfold("SKU 20-441 can ship"))
+    camera.take("exchanges", f"{at}/ui", unfold("SKU 20-441 can ship"), wait=6000)
     camera.take("exchanges-late", f"{at}/ui?status=timeout,would_deadlock,agent_offline")
     camera.take("exchanges-search", f"{at}/ui?q=thursday+noon&agent=helpdesk-bot&from=-7d")
     camera.take("exchanges-new", f"{at}/ui", asks(running))
