@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,26 @@ def test_the_state_of_the_store_is_told(cli: Cli) -> None:
     assert (found["exchanges"], found["open"], found["agents"]) == (2, 1, 1)
     assert cli("db", "migrate").code == 0
     assert "exchanges" in cli("db", "status").out
+
+
+def test_to_ask_for_the_state_of_an_older_store_changes_nothing(cli: Cli) -> None:
+    path = configure(cli)
+    file = sqlite3.connect(path)
+    file.execute(
+        "CREATE TABLE hermes_bridge_exchanges (request_id text PRIMARY KEY, conversation_id text, "
+        "from_agent text, to_agent text, message text, status text, answer text, error text, "
+        "started_at bigint, ended_at bigint)"
+    )
+    told = cli("db", "status")
+    assert told.code == 0, told.err
+    assert "steps behind" in told.out
+    columns = "SELECT count(*) FROM pragma_table_info('hermes_bridge_exchanges')"
+    assert file.execute(columns).fetchone() == (10,)
+    assert cli("db", "migrate").code == 0
+    found = json.loads(cli("db", "status", "--json").out)
+    assert (found["tables"], found["exchanges"]) == ("up to date", 0)
+    assert file.execute(columns).fetchone() > (10,)
+    file.close()
 
 
 @pytest.mark.parametrize(

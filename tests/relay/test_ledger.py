@@ -114,6 +114,19 @@ async def test_history_is_paged_without_gaps(new_database: Make) -> None:
     await ledger.database.close()
 
 
+async def test_how_far_the_tables_are_behind_is_told_and_nothing_is_changed(
+    new_database: Make,
+) -> None:
+    ledger = Ledger(new_database())
+    missing = await ledger.steps_missing()
+    assert missing == await ledger.steps_missing() > 5
+    await ledger.open()
+    assert await ledger.steps_missing() == 0
+    assert ledger.searchable
+    assert (await ledger.overview())["not_yet_indexed"] == 0
+    await ledger.database.close()
+
+
 async def test_what_is_old_and_ended_is_forgotten_in_batches(new_database: Make) -> None:
     ledger = await opened(new_database)
     await put(ledger, *(exchange(f"r{n:04d}", at=NOW + n) for n in range(1_200)))

@@ -29,7 +29,7 @@ def db() -> None:
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config_path: str | None, as_json: bool) -> None:
-    """Say where the store is, whether it answers, and what is in it.
+    """Say where the store is, whether it answers, and what is in it. Changes nothing.
 
     \b
     Example:  hermes-bridge db status
@@ -38,11 +38,20 @@ def status(config_path: str | None, as_json: bool) -> None:
     history.must_exist(store)
 
     async def work() -> dict[str, object]:
-        async with history.opened(store) as ledger:
-            return {"store": history.place(store), **await ledger.overview()}
+        async with history.opened(store, as_it_is=True) as ledger:
+            missing = await ledger.steps_missing()
+            where = {"store": history.place(store), "tables": "up to date"}
+            if missing:
+                where["tables"] = (
+                    f"{missing} steps behind (`hermes-bridge db migrate`, or the relay)"
+                )
+                return dict(where)
+            return {**where, **await ledger.overview()}
 
     found = history.run(work)
     for key in ("oldest", "newest"):
+        if key not in found:
+            continue
         instant = found[key]
         found[key] = iso(instant) if isinstance(instant, int) else None
     if as_json:

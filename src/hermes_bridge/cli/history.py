@@ -75,12 +75,12 @@ def must_exist(store: Database) -> None:
 
 
 @asynccontextmanager
-async def opened(store: Database) -> AsyncIterator[Ledger]:
-    """Open a store for one command."""
+async def opened(store: Database, *, as_it_is: bool = False) -> AsyncIterator[Ledger]:
+    """Open a store for one command; `as_it_is`: its tables are not brought up to date."""
     ledger = Ledger(store)
     try:
         try:
-            await ledger.open()
+            await (store.open() if as_it_is else ledger.open())
         except DatabaseDown as error:
             raise DatabaseDown(
                 f"The store ({place(store)}) does not answer: {error}.",

@@ -107,7 +107,7 @@ class SqliteDatabase:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        if self._is_current(connection):
+        if not self._schemas or self._is_current(connection):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hermes_bridge.db import migrate
 from hermes_bridge.db.base import Database, Row, Statement, Upsert
+from hermes_bridge.errors import DatabaseDown
 from hermes_bridge.relay.core.conversation import HOUR
 from hermes_bridge.relay.core.exchange import ENDS, REFUSALS, Exchange
 from hermes_bridge.relay.sql import reads, words
@@ -31,6 +33,7 @@ _AT_ONCE = 500
 _NEWEST = 2_000
 _MOST_MATCHES = 2_000
 _MOST_HITS, _MOST_UNREAD = 500, 200
+_SCHEMAS = (SCHEMA, words.SEARCH)
 _HAS_FTS5 = "SELECT 1 FROM pragma_compile_options WHERE compile_options='ENABLE_FTS5'"
 
 
@@ -52,10 +55,24 @@ class Ledger:
     async def open(self) -> None:
         """Connect and bring the tables up to date. Not every SQLite can have the index of words."""
         await self.database.open(SCHEMA)
-        if self.database.dialect == "sqlite" and not await self.database.read(_HAS_FTS5):
-            return
-        await self.database.open(SCHEMA, words.SEARCH)
-        self.searchable = True
+        if await self._can_search():
+            await self.database.open(SCHEMA, words.SEARCH)
+            self.searchable = True
+
+    async def _can_search(self) -> bool:
+        return self.database.dialect != "sqlite" or bool(await self.database.scan(_HAS_FTS5))
+
+    async def steps_missing(self) -> int:
+        """Give how many steps the tables are behind. Changes nothing; `open` would."""
+        await self.database.open()
+        try:
+            applied = await self.database.scan(migrate.APPLIED)
+        except DatabaseDown:  # it was opened: so there is no such table yet
+            applied = []
+        done = {schema: [v for part, v in applied if part == schema.part] for schema in _SCHEMAS}
+        self.searchable = bool(done[words.SEARCH]) and await self._can_search()
+        wanted = _SCHEMAS if await self._can_search() else _SCHEMAS[:1]
+        return sum(len(migrate.pending(schema, done[schema])) for schema in wanted)
 
     async def write(self, exchanges: Sequence[Row], agents: Sequence[Row]) -> None:
         """Store rows made by `exchange_row` and `agent_row`; a row never moves backwards."""
