@@ -60,7 +60,7 @@ class Ledger:
             self.searchable = True
 
     async def _can_search(self) -> bool:
-        return self.database.dialect != "sqlite" or bool(await self.database.scan(_HAS_FTS5))
+        return self.database.dialect != "sqlite" or bool(await self.database.read(_HAS_FTS5))
 
     async def steps_missing(self) -> int:
         """Give how many steps the tables are behind. Changes nothing; `open` would."""
