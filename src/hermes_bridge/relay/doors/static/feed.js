@@ -125,6 +125,7 @@ export class Feed {
     const there = block.el.querySelector(":scope > .day");
     if (!first) there?.remove();
     else if (!there && block.rids.length) {
+      this.today ??= dayKey(now());
       const [name, date] = day(rowOf(block.rids[0]).started_at);
       block.el.prepend(h("h2", { class: "day" }, name, date && h("span", null, date)));
     }
@@ -132,7 +133,7 @@ export class Feed {
 
   /** At midnight today becomes yesterday. */
   newDay(today) {
-    if (this.today && this.today !== today) for (const block of this.blocks) { block.el.querySelector(":scope > .day")?.remove(); if (block.full) this.header(block); }
+    if (this.today !== today) for (const block of this.blocks) { block.el.querySelector(":scope > .day")?.remove(); if (block.full) this.header(block); }
     this.today = today;
   }
 
@@ -184,11 +185,13 @@ export class Feed {
     cancelIdleCallback?.(this.numbering);
     const number = () => {
       let n = 0;
+      const all = String(this.complete ? this.known.size : -1);
       for (const block of this.blocks) for (const rid of block.rids) {
         n += 1;
         const el = this.views.get(rid)?.el;
-        el?.setAttribute("aria-posinset", String(n));
-        el?.setAttribute("aria-setsize", String(this.complete ? this.known.size : -1));
+        if (!el) continue;
+        if (el.ariaPosInSet !== String(n)) el.ariaPosInSet = String(n);
+        if (el.ariaSetSize !== all) el.ariaSetSize = all;
       }
     };
     this.numbering = window.requestIdleCallback ? requestIdleCallback(number) : setTimeout(number, 200);
