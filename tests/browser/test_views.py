@@ -303,7 +303,7 @@ def test_an_ask_at_risk_is_first_and_announced(tab: Open) -> None:
         first = page.locator(".open li").first
         assert "b-bot" in first.inner_text() and "times out in" in first.inner_text()
         assert "still here" in page.locator(".open li").nth(1).inner_text()
-        assert page.locator("#urgent").inner_text() == "Ask from a-bot to b-bot is at risk"
+        page.get_by_role("alert").get_by_text("Ask from a-bot to b-bot is at risk").wait_for()
         page.locator("article.ex", has_text="silent").get_by_text("Timed out").wait_for()
         assert page.get_by_text("No sign of life for 12 s.").count() == 1
 
