@@ -22,7 +22,7 @@ async def test_a_store_has_one_connector_also_across_machines(
     """T56: a lease, by the database's clock. What holds it may stop, be killed, or be cut off."""
     stores = [database(postgres_url, "unused") for _ in range(3)]
     await stores[0].open(sql.SCHEMA)
-    first, second, third = (Lease(store, hold_ms=1500) for store in stores)
+    first, second, third = (Lease(store, hold_ms=3000) for store in stores)
     async with asyncio.timeout(60):
         await first.take()
         renewing = asyncio.create_task(first.keep())
