@@ -219,8 +219,11 @@ class Exporter:
         wanted = full if self.target.content else span
         self._queue.append(wanted)
         self._bytes += len(wanted)
-        if len(self._queue) >= _BATCH and not self._full.is_set():
+        if self._is_much() and not self._full.is_set():
             self._full.set()
+
+    def _is_much(self) -> bool:
+        return len(self._queue) >= _BATCH or self._bytes >= self._most
 
     async def run(self) -> None:
         """Send what is there once a second, or when there is much, until `close`."""
@@ -230,6 +233,8 @@ class Exporter:
             self._full.clear()
             while self._queue:
                 await self._send(self._take())
+                if not (self._is_much() or self._stop.is_set()):
+                    break  # what came meanwhile waits for more: a request has its price
 
     async def close(self, seconds: float) -> None:
         """Send what is left, as far as it goes in this time; what does not is counted."""
