@@ -166,7 +166,7 @@ async def compare(asks: int) -> None:
     """The spans of some asks, written by ours and by the official records: CPU per ask."""
     written: list[bytes] = []
     xs: dict[str, Exchange] = {}
-    tracer = Tracer(lambda span, _: written.append(span), xs.get)
+    tracer = Tracer(lambda spans, _: written.extend(spans), xs.get)
     now = SystemClock().now()
     count = min(asks, 2_000)
     began = time.process_time()

@@ -25,9 +25,9 @@ class Seen:
         self.full: list[bytes] = []
         self.tracer = Tracer(self._take, lambda rid: None, **more)
 
-    def _take(self, span: bytes, full: bytes) -> None:
-        self.written.append(span)
-        self.full.append(full)
+    def _take(self, spans: list[bytes], full: list[bytes]) -> None:
+        self.written += spans
+        self.full += full
 
     def facts(self, number: int = 0) -> dict[str, Any]:
         return dict(read(otlp.request([self.written[number]]))[0].facts)
@@ -133,7 +133,7 @@ async def test_texts_are_only_in_what_targets_that_want_them_get() -> None:
 
 async def test_an_open_ask_is_written_at_once_for_who_wants_it() -> None:
     live: list[bytes] = []
-    seen = Seen(live=lambda span, full: live.append(span))
+    seen = Seen(live=lambda spans, full: live.extend(spans))
     x = opened(seen.tracer)
     (span,) = read(otlp.request(live))
     assert dict(span.facts)["hermes_bridge.outcome"] == "pending"

@@ -138,9 +138,9 @@ class Exports:
             return None
         live = [exporter for exporter in self.each if exporter.target.live]
 
-        def put_live(span: bytes, full: bytes) -> None:
+        def put_live(spans: list[bytes], full: list[bytes]) -> None:
             for exporter in live:
-                exporter.put(span, full)
+                exporter.put(spans, full)
 
         self._tracer = Tracer(
             self.put,
@@ -163,10 +163,10 @@ class Exports:
             out.append((seen[exporter.target.name], exporter))
         return out
 
-    def put(self, span: bytes, full: bytes) -> None:
-        """Take a span for every target, without its texts and with them."""
+    def put(self, spans: list[bytes], full: list[bytes]) -> None:
+        """Take spans for every target, without their texts and with them."""
         for exporter in self.each:
-            exporter.put(span, full)
+            exporter.put(spans, full)
 
     async def run(self) -> None:
         """Send, until `close`."""
@@ -211,14 +211,14 @@ class Exporter:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def put(self, span: bytes, full: bytes) -> None:
-        """Take a span, or the one with its texts. Over the bound it is dropped and counted."""
+    def put(self, spans: list[bytes], full: list[bytes]) -> None:
+        """Take spans, or those with their texts. Over the bound they are dropped and counted."""
         if len(self._queue) >= _QUEUE or self._bytes >= _QUEUE_BYTES:
-            self.dropped += 1
+            self.dropped += len(spans)
             return
-        wanted = full if self.target.content else span
-        self._queue.append(wanted)
-        self._bytes += len(wanted)
+        wanted = full if self.target.content else spans
+        self._queue.extend(wanted)
+        self._bytes += sum(map(len, wanted))
         if self._is_much() and not self._full.is_set():
             self._full.set()
 

@@ -42,8 +42,8 @@ _SOON_S = 0.05
 """How long a note may wait for others."""
 _log = logging.getLogger("hermes_bridge.traces")
 
-Sink = Callable[[bytes, bytes], None]
-"""Takes a span without its texts and, for targets that want those, the same span with them."""
+Sink = Callable[[list[bytes], list[bytes]], None]
+"""Takes spans without their texts and, for targets that want those, the same spans with them."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -108,6 +108,8 @@ class Tracer:
         """
         self._sink, self._find, self._texts, self._live = sink, find, texts, live
         self._noted: list[tuple[Callable[..., ToolCall] | None, Any]] = []
+        self._written: list[bytes] = []
+        self._full: list[bytes] = []
         self._due = False
         self._quiet = Quiet(_log, lambda: time.monotonic_ns() // 1_000_000)
 
@@ -117,7 +119,8 @@ class Tracer:
             if x.status is Status.OPENING:
                 x.trace = carrier.under(x.trace, str(_place(x))) if x.trace else _root(x.rid)
                 if self._live is not None:
-                    self._exchange(x, "pending", self._live)
+                    self._exchange(x, "pending")
+                    self._hand_over(self._live)
         elif what == "ended":
             self._note(None, x)
 
@@ -143,13 +146,20 @@ class Tracer:
         for make, what in noted:
             try:
                 if make is None:
-                    self._exchange(what, what.status, self._sink)
+                    self._exchange(what, what.status)
                 else:
                     self._call(make(ToolCall, *what))
             except Exception as error:  # noqa: BLE001 - who only looks on must not hurt
                 self._quiet.event("span.failed", type(error).__name__, logging.ERROR)
+        self._hand_over(self._sink)
 
-    def _exchange(self, x: Exchange, outcome: str, sink: Sink) -> None:
+    def _hand_over(self, sink: Sink) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            full, self._full = self._full, []
+            sink(written, full if self._texts else written)
+
+    def _exchange(self, x: Exchange, outcome: str) -> None:
         """Write the span of an exchange: `invoke_agent <target>`."""
         at = context(x.trace) or _place(x)
         if not at.sampled:
@@ -166,11 +176,10 @@ class Tracer:
         if state := carrier.state(x.trace):
             parts.append(otlp.state(state))
         door = at.span.translate(_FLIPPED)
-        span = full = otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts)
+        self._written.append(otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts))
         if self._texts:
             parts.append(otlp.attributes(_said(x)))
-            full = otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts)
-        sink(span, full)
+            self._full.append(otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts))
 
     def _call(self, call: ToolCall) -> None:
         """Write the span of a tool call."""
@@ -198,11 +207,10 @@ class Tracer:
         if call.link and (link := context(call.link)) is not None and link != above:
             parts.append(otlp.link(link.trace, link.span))
         parent = above.span if above else b""
-        span = full = otlp.span(trace, own, parent, call.began, call.ended, parts)
+        self._written.append(otlp.span(trace, own, parent, call.began, call.ended, parts))
         if self._texts:
             parts.append(otlp.attributes(_passed(call)))
-            full = otlp.span(trace, own, parent, call.began, call.ended, parts)
-        self._sink(span, full)
+            self._full.append(otlp.span(trace, own, parent, call.began, call.ended, parts))
 
 
 @lru_cache(maxsize=16)
@@ -231,17 +239,23 @@ def _root(rid: str) -> str:
     return f"00-{rid.replace('-', '')}-{rid[19:23]}{rid[24:]}-01"
 
 
+_UUID = 36
+_RID, _CONVERSATION, _SESSION = (
+    otlp.attribute(key, "-" * _UUID)[:-_UUID]
+    for key in ("hermes_bridge.request_id", "gen_ai.conversation.id", "session.id")
+)
+"""What stands before a UUID as the value of these attributes."""
+
+
 @lru_cache(maxsize=16)
 def _ids(rid: str, conversation: str) -> bytes:
     """Give what all spans of an exchange carry, so that each can be found by it."""
-    named = otlp.attribute("hermes_bridge.request_id", rid) if rid else b""
-    if not conversation:
-        return named
-    return (
-        named
-        + otlp.attribute("gen_ai.conversation.id", conversation)
-        + otlp.attribute("session.id", conversation)
-    )
+    if len(rid) == len(conversation) == _UUID and conversation.isascii():
+        talk = conversation.encode()
+        return b"".join((_RID, rid.encode(), _CONVERSATION, talk, _SESSION, talk))
+    pairs = [("hermes_bridge.request_id", rid)]
+    pairs += [("gen_ai.conversation.id", conversation), ("session.id", conversation)]
+    return otlp.attributes([pair for pair in pairs if pair[1]])
 
 
 @lru_cache(maxsize=4096)
