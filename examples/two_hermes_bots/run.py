@@ -13,10 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.e2e.hermes.asked_relay import Relay, token_of  # noqa: E402
+from tests.e2e.hermes.asked_relay import Relay  # noqa: E402
 from tests.harness import venvs  # noqa: E402
 from tests.harness.gateway import Gateway  # noqa: E402
 from tests.harness.llm import Call, Say, ScriptedModel  # noqa: E402
+from tests.harness.relay import token_of  # noqa: E402
 
 from hermes_bridge.cli.main import main as hermes_bridge  # noqa: E402
 

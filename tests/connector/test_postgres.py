@@ -52,6 +52,29 @@ async def test_a_store_has_one_connector_also_across_machines(
 
 
 @pytest.mark.clause("relay.inbox.8")
+async def test_a_lease_that_is_given_back_while_another_one_looks_is_taken(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (database(postgres_url, "unused") for _ in range(2))
+    await one.open(sql.SCHEMA)
+    first, second = Lease(one), Lease(other)
+    await first.take()
+    read = other.read
+
+    async def late(query: str, *args: object) -> object:
+        await first.give_back()  # between its try to take the lease and its look at who has it
+        return await read(query, *args)
+
+    monkeypatch.setattr(other, "read", late)
+    async with asyncio.timeout(30):
+        await second.take()
+        with pytest.raises(StoreTaken):
+            await first.keep()
+    for store in (one, other):
+        await store.close()
+
+
+@pytest.mark.clause("relay.inbox.8")
 async def test_a_connector_that_lost_its_store_stops_and_its_successor_goes_on(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

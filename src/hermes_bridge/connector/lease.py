@@ -90,6 +90,8 @@ class Lease:
     async def _try(self) -> str | None:
         """Take or renew; give the words of another holder, or None."""
         mine = (self._owner, self._words, self._hold_ms)
-        await self._database.write(Statement(sql.LEASE_TAKE, mine))
-        owner, words = (await self._database.read(sql.LEASE_HOLDER))[0]
-        return None if owner == self._owner else str(words)
+        while True:
+            await self._database.write(Statement(sql.LEASE_TAKE, mine))
+            for owner, words in await self._database.read(sql.LEASE_HOLDER):
+                return None if owner == self._owner else str(words)
+            # Its holder gave it back between the two.

@@ -102,6 +102,23 @@ def test_the_next_process_takes_over_at_once(outbox: Outbox) -> None:
     assert ids(take(heir, now=1)) == ["m1"]
 
 
+@pytest.mark.clause("callback.lease.1")
+@pytest.mark.parametrize("takeover", [True, False])
+def test_what_was_being_sent_to_an_endpoint_that_was_paused_meanwhile_is_not_sent_again(
+    outbox: Outbox, takeover: bool
+) -> None:
+    put(outbox, "m1")
+    take(outbox)
+    heir = Outbox(outbox.store, "heir")
+    with outbox.store.transaction(durable=False):
+        outbox.block("@crm", "paused", "by the operator", 1)
+        assert heir.reclaim(LEASE, (), takeover=takeover) == 1
+    assert (state(heir, "m1"), take(heir, now=LEASE)) == ("parked", [])
+    with outbox.store.transaction(durable=False):
+        Custody(heir).resume("@crm", LEASE)
+    assert ids(take(heir, now=LEASE)) == ["m1"]
+
+
 @pytest.mark.clause("callback.lease.2")
 def test_of_a_lost_lease_only_a_late_2xx_counts(
     outbox: Outbox,

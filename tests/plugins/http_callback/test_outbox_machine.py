@@ -218,6 +218,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if self.row(id)[0] == "sending":
             return
         self.touched.add(id)
+        self.delivered = [other for other in self.delivered if other != id]
         with self.store.transaction(durable=False):
             Custody(self.outbox).replay(id, self.now)
 

@@ -299,17 +299,18 @@ class Outbox:
     def reclaim(self, now: int, in_flight: Collection[int], *, takeover: bool = False) -> int:
         """Give rows whose lease ended back, with the same id; `takeover`: all that are not in flight.
 
-        Also undoes what a moved clock did to due times.
+        Those of a blocked endpoint are parked. Also undoes what a moved clock did to due times.
         """
         rows = self.db.execute(
-            "SELECT seq FROM deliveries WHERE state='sending' AND (lease_until<=? OR ?)",
+            "SELECT seq, endpoint FROM deliveries WHERE state='sending' AND (lease_until<=? OR ?)",
             (now, takeover),
         ).fetchall()
-        lost = [seq for (seq,) in rows if seq not in in_flight]
-        for seq in lost:
+        lost = [row for row in rows if row[0] not in in_flight]
+        for seq, endpoint in lost:
+            reason = self.blocked(endpoint)
             self.db.execute(
-                "UPDATE deliveries SET state='pending', due=?, lease_owner=NULL WHERE seq=?",
-                (now, seq),
+                "UPDATE deliveries SET state=?, reason=?, due=?, lease_owner=NULL WHERE seq=?",
+                ("parked" if reason else "pending", reason, now, seq),
             )
         if takeover:
             self.db.execute(
