@@ -43,7 +43,10 @@ def span(
     else:
         ids = _root(_TRACE_ID, trace, _SPAN_ID, own, _SINCE, since, _UNTIL, until)
     rest = b"".join(parts)
-    return b"\x12%b%b%b" % (_varint(len(ids) + len(rest)), ids, rest)
+    size = len(ids) + len(rest)
+    if 127 < size < 16_384:
+        return b"\x12%c%c%b%b" % (size & 0x7F | 0x80, size >> 7, ids, rest)
+    return b"\x12%b%b%b" % (_varint(size), ids, rest)
 
 
 def head(name: str, kind: int, facts: Iterable[tuple[str, Fact]], error: str = "") -> bytes:
@@ -69,8 +72,8 @@ def attribute(key: str, value: Fact) -> bytes:
 
 
 def state(text: str) -> bytes:
-    """Give `trace_state` (3)."""
-    return _text(3, text)
+    """Give `trace_state` (3), or nothing for an empty one."""
+    return _text(3, text) if text else b""
 
 
 def happened(name: bytes, instant: int) -> bytes:

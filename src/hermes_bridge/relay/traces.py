@@ -110,6 +110,7 @@ class Tracer:
         self._noted: list[tuple[Callable[..., ToolCall] | None, Any]] = []
         self._written: list[bytes] = []
         self._full: list[bytes] = []
+        self._last: Exchange | None = None
         self._due = False
         self._quiet = Quiet(_log, lambda: time.monotonic_ns() // 1_000_000)
 
@@ -161,6 +162,7 @@ class Tracer:
 
     def _exchange(self, x: Exchange, outcome: str) -> None:
         """Write the span of an exchange: `invoke_agent <target>`."""
+        self._last = x
         at = context(x.trace) or _place(x)
         if not at.sampled:
             return
@@ -173,17 +175,22 @@ class Tracer:
             parts.append(otlp.happened(b"sent", x.sent_at))
         if x.taken_at:
             parts.append(otlp.happened(b"taken", x.taken_at))
-        if state := carrier.state(x.trace):
-            parts.append(otlp.state(state))
+        if x.trace is not None and "\n" in x.trace:
+            parts.append(otlp.state(carrier.state(x.trace)))
         door = at.span.translate(_FLIPPED)
         self._written.append(otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts))
         if self._texts:
             parts.append(otlp.attributes(_said(x)))
             self._full.append(otlp.span(at.trace, at.span, door, x.at, x.ended_at, parts))
 
+    def _of(self, rid: str) -> Exchange | None:
+        """Give the exchange that a call was about: a `reply` ends the one that was written last."""
+        last = self._last
+        return last if last is not None and last.rid == rid else self._find(rid)
+
     def _call(self, call: ToolCall) -> None:
         """Write the span of a tool call."""
-        x = call.exchange or self._find(_request_id(call))
+        x = call.exchange or self._of(_request_id(call))
         place = context(x.trace) if x is not None else None
         above = context(call.parent)
         if place is not None and x is not None and call.tool == "ask_agent" and x.at >= call.began:
@@ -202,8 +209,9 @@ class Tracer:
             parts.append(_ids("", conv))
         if call.port:
             parts.append(_port(call.port))
-        if state := carrier.state(call.parent or (x.trace if x is not None else None)):
-            parts.append(otlp.state(state))
+        trail = call.parent or (x.trace if x is not None else None)
+        if trail is not None and "\n" in trail:
+            parts.append(otlp.state(carrier.state(trail)))
         if call.link and (link := context(call.link)) is not None and link != above:
             parts.append(otlp.link(link.trace, link.span))
         parent = above.span if above else b""
