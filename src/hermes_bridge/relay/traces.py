@@ -36,7 +36,7 @@ _FLIPPED = bytes(byte ^ 0x5A for byte in range(256))
 _encode = msgspec.json.Encoder().encode
 _LONGEST = 100_000
 """Characters of one text that are exported."""
-_AT_ONCE = 96
+_AT_ONCE = 36
 """Spans that are written at a time: asks wait for that, a millisecond at most."""
 _SOON_S = 0.05
 """How long a note may wait for others."""
