@@ -25,7 +25,7 @@ import msgspec
 
 from hermes_bridge.log import Quiet
 from hermes_bridge.relay import otlp
-from hermes_bridge.relay.core import carrier
+from hermes_bridge.relay.core import carrier, frames
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.otlp import Fact
 
@@ -82,13 +82,6 @@ class Context(NamedTuple):
 
     def __str__(self) -> str:
         return f"00-{self.trace.hex()}-{self.span.hex()}-0{int(self.sampled)}"
-
-
-class _Named(msgspec.Struct, gc=False):
-    request_id: str = ""
-
-
-_named = msgspec.json.Decoder(_Named).decode
 
 
 class Tracer:
@@ -382,9 +375,6 @@ def _passed(call: ToolCall) -> list[tuple[str, str]]:
 
 def _request_id(call: ToolCall) -> str:
     if call.tool in ("reply", "wait_answer", "cancel_ask"):
-        try:
-            return _named(call.arguments).request_id
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            return ""
+        return frames.named(call.arguments)
     named = getattr(call.given, "request_id", "")
     return named if isinstance(named, str) else ""

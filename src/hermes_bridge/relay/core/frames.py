@@ -16,6 +16,21 @@ PROTOCOL = 2
 CallId = str | int | None
 
 
+class _Named(msgspec.Struct, gc=False):
+    request_id: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+def named(arguments: bytes | memoryview | msgspec.Raw) -> str:
+    """Give the request id that a call's arguments name, or nothing."""
+    try:
+        return _named(arguments).request_id
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return ""
+
+
 class Frame(msgspec.Struct, gc=False):
     """Whatever a bot may send; `type` says which fields count."""
 

@@ -6,8 +6,6 @@ Made by `bridge.py`, which reads frames; here is what a `call` frame becomes.
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import msgspec
-
 from hermes_bridge.relay.core import carrier, frames, results
 from hermes_bridge.relay.core.exchange import Exchange, Status
 from hermes_bridge.relay.held import Held, Poke
@@ -19,13 +17,6 @@ if TYPE_CHECKING:
     from hermes_bridge.relay.traces import ToolCall, Tracer
 
 CALLS_AT_ONCE = 256
-
-
-class _Named(msgspec.Struct, gc=False):
-    request_id: str = ""
-
-
-_named = msgspec.json.Decoder(_Named).decode
 
 
 class Door(Protocol):
@@ -120,8 +111,7 @@ class LinkCalls:
             return
         parent = asked.trace
         if frame.tool == "reply":  # from whatever turn, it belongs to what it answers
-            broken = isinstance(given, Broken)
-            parent = self._context(frame, None if broken else _named(frame.args).request_id)
+            parent = self._context(frame, frames.named(frame.args))
         now = self._relay.clock.now()
         tracer.called(_traced, self._calling, asked, now, parent, given, exchange)
 
